@@ -2,60 +2,39 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from lab_app.cli.common import named_file, parse_methods, print_table, show_progress, write_json
+from typer import Option
+
+from lab_app.cli.common import (
+    Device,
+    Model,
+    named_file,
+    parse_methods,
+    print_table,
+    progress,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from backend.records.agent_loop import LoopLine
 
 
-def add_loop(add: Any) -> None:
-    """Register the two commands; ``add`` makes a sub-parser from a name, a handler and a help text."""
-    sub = add("loop", loop, "Run a ReAct agent with tools, turn by turn, under several methods.")
-    sub.add_argument("--methods", default="dense,prefix,naive,segments", help="as for run")
-    sub.add_argument("--episodes", type=int, default=20)
-    sub.add_argument("--turns", type=int, default=8, help="the most of an episode")
-    sub.add_argument("--mode", choices=("pinned", "free", "both"), default="both")
-    sub.add_argument("--memory", type=int, default=25, help="episodes until the store begins empty again")
-    sub.add_argument("--seed", type=int, default=0)
-    sub.add_argument("--max-new-tokens", type=int, default=48, help="the longest turn")
-    sub.add_argument("--model", default="embedded", help="'embedded', a folder in hub layout, or a hub id")
-    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
-    sub.add_argument("--budget-mb", type=int, default=4096)
-    sub.add_argument(
-        "--json", required=True, metavar="OUT", help="where to write the summary; rows and record lie beside"
-    )
-
-    sub = add("hypotheses", hypotheses, "Decide the four hypotheses of segment reuse by an agent loop.")
-    sub.add_argument("--episodes", type=int, default=100)
-    sub.add_argument("--turns", type=int, default=8, help="the most of an episode")
-    sub.add_argument("--memory", type=int, default=25, help="episodes until the stores begin empty again")
-    sub.add_argument(
-        "--grid",
-        choices=("none", "one at a time", "full"),
-        default="one at a time",
-        help="which settings of layers, halo, tau and context are measured on the full read's turns",
-    )
-    sub.add_argument(
-        "--segments",
-        default="minimum_tokens=12+maximum_tokens=256+window_tokens=32+shingle=4",
-        help="options of segment reuse in every condition (as behind segments: in --methods)",
-    )
-    sub.add_argument("--reruns", type=int, default=5, help="first episodes, run five times with sampling")
-    sub.add_argument("--candidates", type=int, default=4, help="segments of a prompt grafted alone")
-    sub.add_argument("--seed", type=int, default=0)
-    sub.add_argument("--max-new-tokens", type=int, default=48, help="the longest turn")
-    sub.add_argument("--model", default="embedded", help="'embedded', a folder in hub layout, or a hub id")
-    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
-    sub.add_argument(
-        "--json", required=True, metavar="OUT", help="where to write the verdicts; rows and record lie beside"
-    )
-
-
-def loop(args: argparse.Namespace) -> int:
+def loop(
+    methods: str = Option("dense,prefix,naive,segments", help="as for run"),
+    episodes: int = 20,
+    turns: int = Option(8, help="the most of an episode"),
+    mode: Literal["pinned", "free", "both"] = "both",
+    memory: int = Option(25, help="episodes until the store begins empty again"),
+    seed: int = 0,
+    max_new_tokens: int = Option(48, help="the longest turn"),
+    model: Model = "embedded",
+    device: Device = None,
+    budget_mb: int = 4096,
+    json: str = Option(..., metavar="OUT", help="where to write the summary; rows and record lie beside"),
+) -> int:
+    """Run a ReAct agent with tools, turn by turn, under several methods."""
     from backend.base.machine import versions
     from backend.base.serialization import as_json
     from backend.model.load import load_model
@@ -63,24 +42,25 @@ def loop(args: argparse.Namespace) -> int:
     from backend.session.session import LabSession
     from backend.studies.agent_loop import run_loop
 
-    out = named_file("json", args.json, "loop.json")
-    modes: Any = ("pinned", "free") if args.mode == "both" else (args.mode,)
+    out = named_file("json", json, "loop.json")
+    modes: Any = ("pinned", "free") if mode == "both" else (mode,)
     request = LoopRequest(
-        parse_methods(args.methods), args.episodes, args.turns, modes, args.memory, args.seed,
-        args.max_new_tokens,
+        parse_methods(methods), episodes, turns, modes, memory, seed,
+        max_new_tokens,
     )  # fmt: skip
-    model = load_model(args.model, device=args.device)
-    session = LabSession(model, budget_bytes=args.budget_mb << 20)
+    loaded = load_model(model, device=device)
+    session = LabSession(loaded, budget_bytes=budget_mb << 20)
     rows_path = out.with_suffix(".rows.jsonl")
-    for event in run_loop(session, request, rows_path):
-        if isinstance(event, LoopRecord):
-            record = event
-        else:
-            show_progress(f"{event.text} ({event.done} of {event.total})")
+    with progress() as tell:
+        for event in run_loop(session, request, rows_path):
+            if isinstance(event, LoopRecord):
+                record = event
+            else:
+                tell(f"{event.text} ({event.done} of {event.total})")
     lines = summary(record)
     report = {
         "request": as_json(request),
-        "model": as_json(model.info),
+        "model": as_json(loaded.info),
         "versions": versions(),
         "summary": [as_json(line) for line in lines],
     }
@@ -117,7 +97,27 @@ def print_loop(lines: Sequence[LoopLine]) -> None:
     print_table(rows, left=2)
 
 
-def hypotheses(args: argparse.Namespace) -> int:
+def hypotheses(
+    episodes: int = 100,
+    turns: int = Option(8, help="the most of an episode"),
+    memory: int = Option(25, help="episodes until the stores begin empty again"),
+    grid: Literal["none", "one at a time", "full"] = Option(
+        "one at a time",
+        help="which settings of layers, halo, tau and context are measured on the full read's turns",
+    ),
+    segments: str = Option(
+        "minimum_tokens=12+maximum_tokens=256+window_tokens=32+shingle=4",
+        help="options of segment reuse in every condition (as behind segments: in --methods)",
+    ),
+    reruns: int = Option(5, help="first episodes, run five times with sampling"),
+    candidates: int = Option(4, help="segments of a prompt grafted alone"),
+    seed: int = 0,
+    max_new_tokens: int = Option(48, help="the longest turn"),
+    model: Model = "embedded",
+    device: Device = None,
+    json: str = Option(..., metavar="OUT", help="where to write the verdicts; rows and record lie beside"),
+) -> int:
+    """Decide the four hypotheses of segment reuse by an agent loop."""
     from backend.base.machine import versions
     from backend.base.serialization import as_json
     from backend.model.load import load_model
@@ -125,18 +125,19 @@ def hypotheses(args: argparse.Namespace) -> int:
     from backend.records.hypothesis_verdicts import precision_recall, verdicts
     from backend.studies.hypotheses import hypotheses as measure
 
-    out = named_file("json", args.json, "segments.json")
+    out = named_file("json", json, "segments.json")
     request = HypothesesRequest(
-        episodes=args.episodes, turns=args.turns, memory=args.memory, seed=args.seed, grid=args.grid,
-        reruns=args.reruns, candidates=args.candidates, max_new_tokens=args.max_new_tokens,
-        common=parse_methods(f"segments:{args.segments}")[0].options,
+        episodes=episodes, turns=turns, memory=memory, seed=seed, grid=grid,
+        reruns=reruns, candidates=candidates, max_new_tokens=max_new_tokens,
+        common=parse_methods(f"segments:{segments}")[0].options,
     )  # fmt: skip
     rows_path = out.with_suffix(".rows.jsonl")
-    for event in measure(load_model(args.model, device=args.device), request, rows_path):
-        if isinstance(event, HypothesesRecord):
-            record = event
-        else:
-            show_progress(event.text)
+    with progress() as tell:
+        for event in measure(load_model(model, device=device), request, rows_path):
+            if isinstance(event, HypothesesRecord):
+                record = event
+            else:
+                tell(event.text)
     results = verdicts(record)
     report = {
         "request": as_json(request),

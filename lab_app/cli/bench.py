@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
+
+from typer import Argument, Context, Option
 
 from backend.base.errors import OptionError
-from backend.records.hardware import SHAPES
+from lab_app.cli.common import Device, Dtype
 
 DEFAULTS: dict[str, Any] = {
     "shape": "embedded", "tokens": 1000, "anchors": 20, "repeats": 7, "device": None, "dtype": None,
@@ -22,38 +23,32 @@ UNREAD = {
 WHAT = ("ttft", "match", "assemble", "decode", "memory", "attention")
 
 
-def add_bench(add: Any) -> None:
-    """Register the command; ``add`` makes a sub-parser from a name, a handler and a help text."""
-    sub = add(
-        "bench",
-        bench,
-        "Measure time to first token, matching, assembly, batched decoding, memory and recording, both sides "
-        "in one run.",
-    )
-    sub.add_argument("what", choices=WHAT)
-    shapes = ", ".join(map(repr, SHAPES))
-    sub.add_argument("--shape", help=f"'embedded', {shapes} (random weights), or a model (embedded)")
-    sub.add_argument(
-        "--tokens", type=int, help="of the measured agent's prompt, or of the text (1000; not for attention)"
-    )
-    sub.add_argument("--anchors", type=int, help="in each pool (20; not for decode)")
-    sub.add_argument("--repeats", type=int, help="of each side (7)")
-    sub.add_argument("--device", choices=("cpu", "cuda", "mps"), help="else the best there is")
-    sub.add_argument("--dtype", choices=("fp32", "bf16", "fp16"), help="else bf16 on CUDA, fp32 elsewhere")
-
-
-def bench(args: argparse.Namespace) -> int:
-    """Handler of the command; 1 where the times contradict the hardware's own."""
-    for name in UNREAD.get(args.what, ()):
-        value = getattr(args, name)
+def bench(
+    context: Context,
+    what: Literal["ttft", "match", "assemble", "decode", "memory", "attention"] = Argument(...),
+    shape: str | None = Option(
+        None, help="'embedded', 'smollm2-135m', 'llama-8b' (random weights), or a model (embedded)"
+    ),
+    tokens: int | None = Option(
+        None, help="of the measured agent's prompt, or of the text (1000; not for attention)"
+    ),
+    anchors: int | None = Option(None, help="in each pool (20; not for decode)"),
+    repeats: int | None = Option(None, help="of each side (7)"),
+    device: Device = None,
+    dtype: Dtype = None,
+) -> int:
+    """Measure time to first token, matching, assembly, batched decoding, memory or recording, both sides in
+    one run."""
+    for name in UNREAD.get(what, ()):
+        value = context.params[name]
         if value is not None:
             raise OptionError(
-                f"--{name} is {value}, but kvlab bench {args.what} reads no --{name}. Leave it out.",
+                f"--{name} is {value}, but kvlab bench {what} reads no --{name}. Leave it out.",
                 field=f"bench.{name}",
             )
-    given = {name: usual if getattr(args, name) is None else getattr(args, name)
+    given = {name: usual if context.params[name] is None else context.params[name]
              for name, usual in DEFAULTS.items()}  # fmt: skip
-    report = _measure(args.what)(*given.values())
+    report = _measure(what)(*given.values())
     print(json.dumps(report, indent=1))
     if wrong := report.get("wrong"):
         print(wrong, file=sys.stderr)

@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
+
+from typer import Argument, Option
 
 from backend.base.errors import OptionError
 from lab_app.cli.common import (
-    add_loading,
+    Device,
+    DeviceMap,
+    Model,
+    Quantise,
     loading,
     named_file,
     named_preset,
     parse_methods,
-    show_progress,
+    progress,
     write_json,
 )  # fmt: skip
 
 
-def add_blame(add: Any) -> None:
-    """Register the command; ``add`` makes a sub-parser from a name, a handler and a help text."""
-    sub = add("blame", blame, "Find the part of the reused cache that changed each answer reuse changed.")
-    sub.add_argument("preset", metavar="PRESET", help="a preset's name or a YAML file")
-    sub.add_argument("--method", default="kvcomm", help="one, as in --methods of run")
-    sub.add_argument("--problems", type=int, default=20, help="changed answers to look into")
-    sub.add_argument("--requests", type=int, default=200, help="most requests that are sent to find them")
-    sub.add_argument("--warmup", type=int, default=20, help="first requests that only fill the pools")
-    sub.add_argument("--passes", type=int, default=300, help="most caches put together for each")
-    sub.add_argument("--most-parts", type=int, default=4, help="most segments of a set")
-    sub.add_argument("--draws", type=int, default=20, help="random sets of equal size for each")
-    sub.add_argument("--share", type=float, default=0.1, help="a small set is at most this of the cache")
-    sub.add_argument("--model", default="embedded", help="'embedded', a folder in hub layout, or a hub id")
-    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
-    add_loading(sub)
-    sub.add_argument("--seed", type=int, default=0)
-    sub.add_argument("--budget-mb", type=int, default=4096)
-    sub.add_argument("--json", required=True, metavar="OUT", help="where to write the summary and every set")
-
-
-def blame(args: argparse.Namespace) -> int:
+def blame(
+    preset: str = Argument(..., metavar="PRESET", help="a preset's name or a YAML file"),
+    method: str = Option("kvcomm", help="one, as in --methods of run"),
+    problems: int = Option(20, help="changed answers to look into"),
+    requests: int = Option(200, help="most requests that are sent to find them"),
+    warmup: int = Option(20, help="first requests that only fill the pools"),
+    passes: int = Option(300, help="most caches put together for each"),
+    most_parts: int = Option(4, help="most segments of a set"),
+    draws: int = Option(20, help="random sets of equal size for each"),
+    share: float = Option(0.1, help="a small set is at most this of the cache"),
+    model: Model = "embedded",
+    device: Device = None,
+    device_map: DeviceMap = None,
+    quantise: Quantise = None,
+    seed: int = 0,
+    budget_mb: int = 4096,
+    json: str = Option(..., metavar="OUT", help="where to write the summary and every set"),
+) -> int:
+    """Find the part of the reused cache that changed each answer reuse changed."""
     from backend.base.machine import versions
     from backend.base.serialization import as_json
     from backend.model.load import load_model
@@ -47,56 +49,47 @@ def blame(args: argparse.Namespace) -> int:
     from backend.session.session import LabSession
     from backend.studies.blame_many import blame_many, summary
 
-    out = named_file("json", args.json, "blame.json")
-    methods = [m for m in parse_methods(args.method) if not m.reference]
+    out = named_file("json", json, "blame.json")
+    methods = [m for m in parse_methods(method) if not m.reference]
     if len(methods) != 1:
-        raise OptionError(
-            f"--method is {args.method!r}; name one reuse method, such as kvcomm.", field="method"
-        )
-    for name, low in (("problems", 1), ("requests", 1), ("warmup", 0)):
-        if getattr(args, name) < low:
-            raise OptionError(
-                f"--{name} is {getattr(args, name)}; at least {low} is needed. Change it.", field=name
-            )
-    if not 0 < args.share <= 1:
-        raise OptionError(f"--share is {args.share:g}; above 0 and up to 1 is allowed.", field="share")
-    preset = named_preset(args.preset)
-    examples = preset_requests(preset, args.requests + args.warmup, args.seed)
-    decoding = Decoding(preset.pipeline.longest_answer, seed=args.seed)
+        raise OptionError(f"--method is {method!r}; name one reuse method, such as kvcomm.", field="method")
+    for name, given, low in (("problems", problems, 1), ("requests", requests, 1), ("warmup", warmup, 0)):
+        if given < low:
+            raise OptionError(f"--{name} is {given}; at least {low} is needed. Change it.", field=name)
+    if not 0 < share <= 1:
+        raise OptionError(f"--share is {share:g}; above 0 and up to 1 is allowed.", field="share")
+    found = named_preset(preset)
+    examples = preset_requests(found, requests + warmup, seed)
+    decoding = Decoding(found.pipeline.longest_answer, seed=seed)
     run = RunRequest(
-        preset.pipeline, dict(examples[0].values), parse_methods(f"dense,{args.method}"), decoding=decoding,
+        found.pipeline, dict(examples[0].values), parse_methods(f"dense,{method}"), decoding=decoding,
         probe_offsets=False,
     )  # fmt: skip
-    request = BlameRequest(
-        run, methods[0].label, preset.pipeline.final, args.passes, args.most_parts, args.draws, args.seed
-    )
-    model = load_model(args.model, **loading(args))
-    session = LabSession(model, budget_bytes=args.budget_mb << 20)
+    request = BlameRequest(run, methods[0].label, found.pipeline.final, passes, most_parts, draws, seed)
+    loaded = load_model(model, **loading(device, device_map, quantise))
+    session = LabSession(loaded, budget_bytes=budget_mb << 20)
     records: list[BlameRecord] = []
     sent = 0
 
     def write() -> list[dict[str, Any]]:
-        lines = summary(records, args.share)
+        lines = summary(records, share)
         report = {
-            "preset": preset.pipeline.name, "method": args.method, "warmup": args.warmup, "sent": sent,
-            "passes": args.passes, "most_parts": args.most_parts, "draws": args.draws, "seed": args.seed,
-            "share": args.share, "model": as_json(model.info), "versions": versions(), "summary": lines,
+            "preset": found.pipeline.name, "method": method, "warmup": warmup, "sent": sent,
+            "passes": passes, "most_parts": most_parts, "draws": draws, "seed": seed,
+            "share": share, "model": as_json(loaded.info), "versions": versions(), "summary": lines,
             "problems": [_row(record) for record in records],
         }  # fmt: skip
         write_json(out, report)
         return lines
 
-    for event in blame_many(
-        session, request, examples[: args.warmup], examples[args.warmup :], args.problems
-    ):
-        if isinstance(event, tuple):
-            sent, record = event
-            if record:
-                records.append(record)
-                write()  # so that a run that is stopped leaves what it found
-            show_progress(
-                f"{sent} requests sent, {len(records)} of {args.problems} changed answers looked into"
-            )
+    with progress() as tell:
+        for event in blame_many(session, request, examples[:warmup], examples[warmup:], problems):
+            if isinstance(event, tuple):
+                sent, record = event
+                if record:
+                    records.append(record)
+                    write()  # so that a run that is stopped leaves what it found
+                tell(f"{sent} requests sent, {len(records)} of {problems} changed answers looked into")
     lines = write()
     print(f"{sent} requests sent; {len(records)} changed answers looked into, summary in {out}")
     for line in lines:

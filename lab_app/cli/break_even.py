@@ -2,65 +2,58 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from typer import Context, Option
 
 from backend.base.errors import OptionError
 from backend.records.break_even import LONGEST, Answer, Case, Machine, answer, plain
 from backend.records.hardware import OF_SHEET, SHAPES, Figures, given_machine, measured_figures, saved_figures
-from lab_app.cli.common import named_file, path_of, show_progress, write_json
+from lab_app.cli.common import named_file, path_of, progress, write_json
 
 MODEL, SHAPE, LENGTHS, REPEATS = "embedded", "llama-8b", (200, 400, 800), 5
 #: Options of one source of figures alone; under another they would be dropped without a word.
 MEASURING, SHEET = ("model", "lengths", "repeats", "device"), ("tflops", "gb_s", "shape")
 
 
-def add_break_even(add: Any) -> None:
-    """Register the command; ``add`` makes a sub-parser from a name, a handler and a help text."""
-    sub = add(
-        "break-even",
-        break_even,
-        "When does reuse pay? By prompt, shared texts, readers and pool, on hardware measured here or given.",
-    )
-    sub.add_argument("--prompt", type=int, default=1000, help="tokens of the reader's prompt (1000)")
-    sub.add_argument("--shared", type=float, default=0.75, help="share of it that is reused texts (0.75)")
-    sub.add_argument(
-        "--outside", type=float, default=0.0,
-        help="share of these whose base has to be encoded first, such as a new question (0)",
-    )  # fmt: skip
-    sub.add_argument("--readers", type=int, default=1, help="agents that read them and share that cost (1)")
-    sub.add_argument("--anchors", type=int, default=20, help="in each pool (20)")
-    sub.add_argument("--mixed", type=int, help="of them into each text; else all")
-    sub.add_argument("--model", help=f"measured: a model, smollm2-135m or llama-8b ({MODEL})")
-    sub.add_argument("--shape", choices=tuple(SHAPES), help=f"of the model on given hardware ({SHAPE})")
-    sub.add_argument("--tflops", type=float, help="given: 1e12 operations a second that a prefill reaches")
-    sub.add_argument("--gb-s", type=float, help="given: 1e9 bytes a second that it copies")
-    sub.add_argument("--machine", metavar="FILE.json", help="figures that an earlier run measured and saved")
-    sub.add_argument(
-        "--lengths", type=int, nargs="+", help=f"measured prompts ({' '.join(map(str, LENGTHS))})"
-    )
-    sub.add_argument("--repeats", type=int, help=f"measured: of each side ({REPEATS})")
-    sub.add_argument("--device", choices=("cpu", "cuda", "mps"), help="measured: else the best there is")
-    sub.add_argument("--json", metavar="FILE", help="where figures and answer are saved")
-
-
-def break_even(args: argparse.Namespace) -> int:
-    """Handler of the command."""
-    for name in ("shared", "outside"):
-        value = getattr(args, name)
+def break_even(
+    context: Context,
+    prompt: int = Option(1000, help="tokens of the reader's prompt"),
+    shared: float = Option(0.75, help="share of it that is reused texts"),
+    outside: float = Option(
+        0.0, help="share of these whose base has to be encoded first, such as a new question (0)"
+    ),
+    readers: int = Option(1, help="agents that read them and share that cost"),
+    anchors: int = Option(20, help="in each pool"),
+    mixed: int | None = Option(None, help="of them into each text; else all"),
+    model: str | None = Option(None, help="measured: a model, smollm2-135m or llama-8b (embedded)"),
+    shape: Literal["smollm2-135m", "llama-8b"] | None = Option(
+        None, help="of the model on given hardware (llama-8b)"
+    ),
+    tflops: float | None = Option(None, help="given: 1e12 operations a second that a prefill reaches"),
+    gb_s: float | None = Option(None, help="given: 1e9 bytes a second that it copies"),
+    machine: str | None = Option(
+        None, metavar="FILE.json", help="figures that an earlier run measured and saved"
+    ),
+    lengths: list[int] | None = Option(None, help="measured prompts (200 400 800)"),
+    repeats: int | None = Option(None, help="measured: of each side (5)"),
+    device: Literal["cpu", "cuda", "mps"] | None = Option(None, help="measured: else the best there is"),
+    json: str | None = Option(None, metavar="FILE", help="where figures and answer are saved"),
+) -> int:
+    """When does reuse pay? By prompt, shared texts, readers and pool, on hardware measured here or given."""
+    for name, value in (("shared", shared), ("outside", outside)):
         if not 0 <= value <= 1:
             raise OptionError(
                 f"--{name} is {value:g}; a share from 0 to 1 is allowed, such as 0.5. Change it.",
                 field=f"break_even.{name}",
             )
-    shared = round(
-        Case(args.prompt, 0).prompt * args.shared
-    )  # a number too large for shares is refused first
-    mixed = args.anchors if args.mixed is None else args.mixed
-    case = Case(args.prompt, shared, round(shared * args.outside), args.readers, args.anchors, mixed)
-    out = named_file("json", args.json, "break-even.json") if args.json else None
-    figures, measured = _figures(args)
+    tokens = round(Case(prompt, 0).prompt * shared)  # a number too large for shares is refused first
+    case = Case(
+        prompt, tokens, round(tokens * outside), readers, anchors, anchors if mixed is None else mixed
+    )
+    out = named_file("json", json, "break-even.json") if json else None
+    figures, measured = _figures(context.params)
     for line in [*said(figures, case, answer(figures.machine, case)), *_beside(measured)]:
         print(line)
     if out is not None:
@@ -70,63 +63,64 @@ def break_even(args: argparse.Namespace) -> int:
     return 0
 
 
-def _figures(args: argparse.Namespace) -> tuple[Figures, dict[str, Any]]:
+def _figures(given: Mapping[str, Any]) -> tuple[Figures, dict[str, Any]]:
     """The hardware's figures: of a file, given, or measured now; and what was measured now."""
-    if args.machine is not None:
-        _refuse(args, (*SHEET, *MEASURING), "the figures are those of --machine. Name one source of figures")
-        return saved_figures(path_of(args.machine)), {}
-    if args.tflops is not None or args.gb_s is not None:
-        return _sheet(args), {}
+    if given["machine"] is not None:
+        _refuse(given, (*SHEET, *MEASURING), "the figures are those of --machine. Name one source of figures")
+        return saved_figures(path_of(given["machine"])), {}
+    if given["tflops"] is not None or given["gb_s"] is not None:
+        return _sheet(given), {}
     why = "this machine is measured. Say what to measure with --model, add --tflops and --gb-s"
-    _refuse(args, ("shape",), why)
-    measured = _measured(args)
+    _refuse(given, ("shape",), why)
+    measured = _measured(given)
     return measured_figures(*measured), measured[1]
 
 
-def _refuse(args: argparse.Namespace, names: Sequence[str], why: str) -> None:
+def _refuse(given: Mapping[str, Any], names: Sequence[str], why: str) -> None:
     """Refuse options that the source of figures does not read."""
     for name in names:
-        value = getattr(args, name)
+        value = given[name]
         if value is not None:
-            given = " ".join(map(str, value)) if isinstance(value, list) else value
+            typed = " ".join(map(str, value)) if isinstance(value, list) else value
             flag = f"--{name.replace('_', '-')}"
             raise OptionError(
-                f"{flag} is {given}, but {why}, or leave {flag} out.", field=f"break_even.{name}"
+                f"{flag} is {typed}, but {why}, or leave {flag} out.", field=f"break_even.{name}"
             )
 
 
-def _sheet(args: argparse.Namespace) -> Figures:
+def _sheet(given: Mapping[str, Any]) -> Figures:
     """The figures of given hardware."""
     shapes = ", ".join(SHAPES)
     why = f"on hardware given by --tflops and --gb-s nothing is measured. Name a --shape ({shapes})"
-    _refuse(args, MEASURING, why)
-    if args.tflops is None or args.gb_s is None:
+    _refuse(given, MEASURING, why)
+    if given["tflops"] is None or given["gb_s"] is None:
         raise OptionError(
             "Given hardware needs both --tflops and --gb-s, as in --tflops 600 --gb-s 2500. Add the other.",
             field="break_even.tflops",
         )
     for name, (low, high) in OF_SHEET.items():
-        value = getattr(args, name)
+        value = given[name]
         if not low <= value <= high:
             raise OptionError(
                 f"--{name.replace('_', '-')} is {value:g}; {low:g} to {high:,.0f} are allowed. Change it.",
                 field=f"break_even.{name}",
             )
-    machine = given_machine(args.shape or SHAPE, args.tflops, args.gb_s)
+    machine = given_machine(given["shape"] or SHAPE, given["tflops"], given["gb_s"])
     return Figures(machine, machine.name)
 
 
-def _measured(args: argparse.Namespace) -> tuple[Machine, dict[str, Any]]:
+def _measured(given: Mapping[str, Any]) -> tuple[Machine, dict[str, Any]]:
     """This machine, and the timed cases with their conditions."""
     from backend.bench.break_even import Measured, measure
     from backend.bench.group import shape_or_model
 
-    model = shape_or_model(MODEL if args.model is None else args.model, args.device)
-    repeats = REPEATS if args.repeats is None else args.repeats
-    for event in measure(model, args.lengths or LENGTHS, max(2, args.anchors), repeats):
-        if isinstance(event, Measured):
-            return event.machine, {"measured": list(event.cases), **event.conditions}
-        show_progress(event.text)
+    model = shape_or_model(MODEL if given["model"] is None else given["model"], given["device"])
+    repeats = REPEATS if given["repeats"] is None else given["repeats"]
+    with progress() as tell:
+        for event in measure(model, given["lengths"] or LENGTHS, max(2, given["anchors"]), repeats):
+            if isinstance(event, Measured):
+                return event.machine, {"measured": list(event.cases), **event.conditions}
+            tell(event.text)
     raise AssertionError("a measurement ends with its figures")
 
 

@@ -2,66 +2,73 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from typer import Argument, Context, Option
 
 from backend.base.errors import OptionError
 from lab_app.cli.common import (
-    add_loading,
+    Device,
+    DeviceMap,
+    Dtype,
+    Quantise,
     loading,
     named_file,
     parse_methods,
     path_of,
-    show_progress,
+    progress,
     write_json,
 )
 
 if TYPE_CHECKING:
+    from backend.model.load import LoadedModel
     from backend.records.log_gate import GateRecord
 
-
-def add_certify(add: Any) -> None:
-    """Register the command; ``add`` makes a sub-parser from a name, a handler and a help text."""
-    sub = add(
-        "certify",
-        certify,
-        "Probe whether a model's keys can be moved; with --log, whether reuse keeps logged calls' answers.",
-    )
-    sub.add_argument("model", metavar="MODEL")
-    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
-    add_loading(sub)
-    sub.add_argument("--dtype", choices=("fp32", "bf16", "fp16"))
-    log = sub.add_argument_group(
-        "a gate for logged calls",
-        "Calls are sampled, read densely and under a method, and their answers compared. Exit status: 0: at "
-        "most --max-flips change, for certain; 1: not certain; 2: it could not be told.",
-    )
-    log.add_argument("--log", metavar="FILE", help="calls of your agents, one a line, in any format known")
-    log.add_argument("--method", default="kvcomm", help="one, as in --methods of run")
-    log.add_argument("--max-flips", default="2%", help="share of answers that may change: 2%% or 0.02")
-    log.add_argument("--certainty", default="95%", help="of what is said, such as 95%%")
-    log.add_argument("--calls", type=int, default=300, help="most calls that are sampled")
-    log.add_argument("--warmup", type=int, default=8, help="first calls of a template: they fill pools alone")
-    log.add_argument("--max-new-tokens", type=int, default=64, help="the longest answer")
-    log.add_argument(
-        "--same", default="none", help="what has to be equal: none (all of it), number, text, ..."
-    )
-    log.add_argument("--stop-early", action="store_true", help="look after every call; stop once certain")
-    log.add_argument("--seed", type=int, default=0)
-    log.add_argument("--skip-bad", action="store_true", help="pass over lines of the log that hold no call")
-    log.add_argument("--budget-mb", type=int, default=4096)
-    log.add_argument("--json", metavar="OUT", help="where to write the verdict and every compared call")
+#: Flags of the gate: calls are sampled, read densely and under a method, and their answers compared.
+gate_option = partial(Option, rich_help_panel="A gate for logged calls")
 
 
-def certify(args: argparse.Namespace) -> int:
+def certify(
+    context: Context,
+    model: str = Argument(..., metavar="MODEL"),
+    device: Device = None,
+    device_map: DeviceMap = None,
+    quantise: Quantise = None,
+    dtype: Dtype = None,
+    log: str | None = gate_option(
+        None, metavar="FILE", help="calls of your agents, one a line, in any format known"
+    ),
+    method: str = gate_option("kvcomm", help="one, as in --methods of run"),
+    max_flips: str = gate_option("2%", help="share of answers that may change: 2% or 0.02"),
+    certainty: str = gate_option("95%", help="of what is said, such as 95%"),
+    calls: int = gate_option(300, help="most calls that are sampled"),
+    warmup: int = gate_option(8, help="first calls of a template: they fill pools alone"),
+    max_new_tokens: int = gate_option(64, help="the longest answer"),
+    same: str = gate_option("none", help="what has to be equal: none (all of it), number, text, ..."),
+    stop_early: bool = gate_option(False, "--stop-early", help="look after every call; stop once certain"),
+    seed: int = gate_option(0),
+    skip_bad: bool = gate_option(False, "--skip-bad", help="pass over lines of the log that hold no call"),
+    budget_mb: int = gate_option(4096),
+    json: str | None = gate_option(
+        None, metavar="OUT", help="where to write the verdict and every compared call"
+    ),
+) -> int:
+    """Probe whether a model's keys can be moved; with --log, whether reuse keeps logged calls' answers.
+
+    Exit status with --log: 0: at most --max-flips of the sampled calls' answers change, for certain; 1: not
+    certain; 2: it could not be told.
+    """
     from backend.model.load import load_model
 
-    if args.log:
-        return gate(args)
-    if args.json or args.stop_early:
+    loaded_so = loading(device, device_map, quantise)
+    if log:
+        return gate(context.params, partial(load_model, model, dtype=dtype, **loaded_so))
+    if json or stop_early:
         raise OptionError("--json and --stop-early are for --log, which is not there. Add it.", field="log")
-    info = load_model(args.model, dtype=args.dtype, **loading(args)).info
+    info = load_model(model, dtype=dtype, **loaded_so).info
     found = info.certificate
     print(
         f"{info.name}: {info.parameters:,} parameters, {info.layers} layers, {info.device}, "
@@ -81,33 +88,33 @@ def certify(args: argparse.Namespace) -> int:
     return 0 if found.relocatable else 1
 
 
-def gate(args: argparse.Namespace) -> int:
+def gate(given: Mapping[str, Any], load: Callable[[], LoadedModel]) -> int:
     """``kvlab certify --log``; the exit status."""
     from backend.logs.reader import LogReader
-    from backend.model.load import load_model
     from backend.records.events import Progress
     from backend.records.log_gate import GateRequest
     from backend.studies.log_gate import log_gate
     from backend.studies.logged_calls import MOST_CALLS
 
-    out = named_file("json", args.json, "gate.json") if args.json else None
-    methods = [m for m in parse_methods(args.method) if not m.reference]
+    out = named_file("json", given["json"], "gate.json") if given["json"] else None
+    methods = [m for m in parse_methods(given["method"]) if not m.reference]
     if len(methods) != 1:
         raise OptionError(
-            f"--method is {args.method!r}; name one reuse method, such as kvcomm.", field="method"
+            f"--method is {given['method']!r}; name one reuse method, such as kvcomm.", field="method"
         )
     request = GateRequest(
-        methods[0], share("max-flips", args.max_flips), share("certainty", args.certainty), args.calls,
-        args.warmup, args.max_new_tokens, args.same, args.stop_early, args.seed,
+        methods[0], share("max-flips", given["max_flips"]), share("certainty", given["certainty"]),
+        given["calls"], given["warmup"], given["max_new_tokens"], given["same"], given["stop_early"],
+        given["seed"],
     )  # fmt: skip
-    reader = LogReader(path_of(args.log), skip_bad=args.skip_bad)
+    reader = LogReader(path_of(given["log"]), skip_bad=given["skip_bad"])
     calls = list(itertools.islice(reader, MOST_CALLS + 1))
-    model = load_model(args.model, dtype=args.dtype, **loading(args))
-    for event in log_gate(model, request, calls, args.budget_mb << 20):
-        if isinstance(event, Progress):
-            show_progress(event.text)
-        else:
-            record = event
+    with progress() as tell:
+        for event in log_gate(load(), request, calls, given["budget_mb"] << 20):
+            if isinstance(event, Progress):
+                tell(event.text)
+            else:
+                record = event
     verdict, why = record.told
     print(f"{verdict}: {why}.\n{facts(record)}.")
     if reader.skipped:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+import math
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from typer import Option
 
 from backend.base.errors import OptionError
 
@@ -16,6 +23,43 @@ if TYPE_CHECKING:
     from backend.prompts.presets import Preset
     from backend.records.request import MethodChoice
     from backend.records.risk_gate import RiskGate
+
+WIDEST = 1000  # columns of a table
+LOG_SECONDS = 30.0  # between two lines on a long run's progress in a log
+
+# The flags that several commands have.
+Model = Annotated[str, Option(help="'embedded', a folder in hub layout, or a hub id")]
+Device = Annotated[Literal["cpu", "cuda", "mps"] | None, Option(help="else the best there is")]
+Dtype = Annotated[Literal["fp32", "bf16", "fp16"] | None, Option(help="else bf16 on CUDA, fp32 elsewhere")]
+Weights = Annotated[
+    list[str] | None,
+    Option(
+        metavar="NAME=MODEL",
+        help="other weights of the same architecture, that agents can run on; may be repeated",
+    ),
+]
+DeviceMap = Annotated[
+    str | None,
+    Option(
+        metavar="MAP",
+        help="spread the layers over all devices: auto, balanced, balanced_low_0 or sequential (accelerate)",
+    ),
+]
+Quantise = Annotated[
+    str | None,
+    Option(
+        metavar="BITS",
+        help="round the weights to 4bit or 8bit while loading (needs bitsandbytes and a CUDA device)",
+    ),
+]
+Ray = Annotated[
+    str | None,
+    Option(
+        metavar="[ADDRESS]",
+        help="run shards at once in workers on Ray: on this machine, or on the cluster at an address",
+    ),
+]
+Workers = Annotated[int | None, Option(help="with --ray: how many at once; else one a processor or GPU")]
 
 
 def parse_methods(text: str) -> tuple[MethodChoice, ...]:
@@ -32,14 +76,14 @@ def read_gate(path: str | None) -> RiskGate | None:
     return RiskGate.load(path_of(path)) if path else None
 
 
-def parse_weights(given: Sequence[str]) -> list[tuple[str, str]]:
+def parse_weights(given: Sequence[str] | None) -> list[tuple[str, str]]:
     """``NAME=MODEL`` to pairs.
 
     Raises:
         OptionError: it cannot be read so, or names a name twice.
     """
     pairs: list[tuple[str, str]] = []
-    for text in given:
+    for text in given or ():
         name, equals, where = (part.strip() for part in text.partition("="))
         if not equals or not name or not where or name in dict(pairs):
             raise OptionError(
@@ -64,17 +108,33 @@ def path_of(given: str) -> Path:
 
 
 def print_table(rows: Sequence[Sequence[str]], left: int) -> None:
-    """Rows in columns, the first ``left`` of them flush left."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        cells = zip(row, widths, strict=True)
-        print("  ".join(c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(cells)))
+    """Rows in columns, the first ``left`` of them flush left; the first row is the heads. A row is
+    one line, however narrow the terminal."""
+    table = Table(box=None, pad_edge=False)
+    for index, head in enumerate(rows[0]):
+        table.add_column(head, justify="left" if index < left else "right")
+    for row in rows[1:]:
+        table.add_row(*row)
+    Console(width=WIDEST, markup=False, highlight=False).print(table)
 
 
-def show_progress(text: str) -> None:
-    """How far it is, in one line of a terminal that the next one overwrites; nothing in a log."""
-    if sys.stderr.isatty():
-        print(f"\r{text[:100]:<100}", end="", file=sys.stderr, flush=True)
+@contextmanager
+def progress(log_seconds: float = math.inf) -> Iterator[Callable[[str], None]]:
+    """Says how far it is: in a line of the terminal that goes at the end; in a log every ``log_seconds``."""
+    console = Console(stderr=True, markup=False, highlight=False)
+    if console.is_terminal:
+        with console.status("") as status:
+            yield lambda text: status.update(Text(text, overflow="ellipsis", no_wrap=True))
+        return
+    last = time.monotonic() if math.isinf(log_seconds) else -math.inf
+
+    def tell(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= log_seconds:
+            last = time.monotonic()
+            print(text, file=sys.stderr, flush=True)
+
+    yield tell
 
 
 def write_json(path: Path, report: Any) -> None:
@@ -97,46 +157,15 @@ def named_file(flag: str, given: str, example: str) -> Path:
     return path
 
 
-def add_weights(sub: argparse.ArgumentParser, purpose: str) -> None:
-    """``--weights``, which :func:`parse_weights` reads."""
-    sub.add_argument(
-        "--weights", action="append", default=[], metavar="NAME=MODEL",
-        help=f"other weights of the same architecture, {purpose}; may be repeated",
-    )  # fmt: skip
+def loading(device: str | None, device_map: str | None, quantise: str | None) -> dict[str, Any]:
+    """Three flags as :func:`backend.model.load.load_model` takes them."""
+    return {"device": device, "device_map": device_map, "quantise": quantise}
 
 
-def add_loading(sub: argparse.ArgumentParser) -> None:
-    """``--device-map`` and ``--quantise``."""
-    sub.add_argument(
-        "--device-map",
-        metavar="MAP",
-        help="spread the layers over all devices: auto, balanced, balanced_low_0 or sequential (accelerate)",
-    )
-    sub.add_argument(
-        "--quantise",
-        metavar="BITS",
-        help="round the weights to 4bit or 8bit while loading (needs bitsandbytes and a CUDA device)",
-    )
-
-
-def loading(args: argparse.Namespace) -> dict[str, Any]:
-    """The same as :func:`backend.model.load.load_model` takes them."""
-    return {"device": args.device, "device_map": args.device_map, "quantise": args.quantise}
-
-
-def add_workers(sub: argparse.ArgumentParser) -> None:
-    """``--ray`` and ``--workers``."""
-    sub.add_argument(
-        "--ray", nargs="?", const="", metavar="ADDRESS",
-        help="run shards at once in workers on Ray: on this machine, or on the cluster at an address",
-    )  # fmt: skip
-    sub.add_argument("--workers", type=int, help="with --ray: how many at once; else one a processor or GPU")
-
-
-def check_workers(args: argparse.Namespace) -> None:
+def check_workers(ray: str | None, workers: int | None) -> None:
     """
     Raises:
         OptionError: there are to be workers, but no Ray.
     """
-    if args.workers is not None and args.ray is None:
+    if workers is not None and ray is None:
         raise OptionError("--workers is for --ray, which is not there. Add it.", field="workers")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
+
+from typer import Argument, Option
 
 from lab_app.cli.common import (
+    Device,
     named_file,
     parse_methods,
     print_table,
+    progress,
     read_gate,
-    show_progress,
     write_json,
 )  # fmt: skip
 
@@ -22,58 +24,40 @@ if TYPE_CHECKING:
     from backend.records.judge_tables import JudgeTable
 
 
-def add_judge(add: Any) -> None:
-    """Register the two commands; ``add`` makes a sub-parser from a name, a handler and a help text."""
-    sub = add("judge", judge, "Put candidates before a judge in several orders, under several methods.")
-    sub.add_argument("--regime", default="parallel", help="parallel, progressive, or typed")
-    sub.add_argument("--problems", type=int, default=20)
-    sub.add_argument("--warmup", type=int, default=0, help="problems before them that only fill the pools")
-    sub.add_argument("--candidates", type=int, default=4)
-    sub.add_argument("--steps", type=int, default=2, help="calculations in a drawn problem; 0 is any number")
-    sub.add_argument("--criterion", default="right", help="what the judge selects by")
-    sub.add_argument("--protocol", default="joint", help="joint, pairwise, selection, or rewriting")
-    sub.add_argument("--orders", default="identity,shuffle:0", help="as in identity,shuffle:0, or all")
-    sub.add_argument(
-        "--methods",
-        default="dense,naive,kvcomm,palkv,slotaligned",
-        help="as in dense,naive,kvcomm:fresh=text@label",
-    )
-    sub.add_argument(
-        "--data", help="JSON lines: questions, typed candidates, or the rows of an earlier batch"
-    )
-    sub.add_argument("--model", default="embedded", help="the judge's")
-    sub.add_argument("--agents", help="the execution agents' model, if another than the judge's")
-    sub.add_argument("--wording", default="embedded", help="embedded, or general for other models")
-    sub.add_argument("--gate", metavar="FILE", help="a trained risk gate, which reuse must pass")
-    sub.add_argument(
+def judge(
+    regime: Literal["parallel", "progressive", "typed"] = "parallel",
+    problems: int = 20,
+    warmup: int = Option(0, help="problems before them that only fill the pools"),
+    candidates: int = 4,
+    steps: int = Option(2, help="calculations in a drawn problem; 0 is any number"),
+    criterion: str = Option("right", help="what the judge selects by"),
+    protocol: Literal["joint", "pairwise", "selection", "rewriting"] = "joint",
+    orders: str = Option("identity,shuffle:0", help="as in identity,shuffle:0, or all"),
+    methods: str = Option(
+        "dense,naive,kvcomm,palkv,slotaligned", help="as in dense,naive,kvcomm:fresh=text@label"
+    ),
+    data: str | None = Option(
+        None, help="JSON lines: questions, typed candidates, or the rows of an earlier batch"
+    ),
+    model: str = Option("embedded", help="the judge's"),
+    agents: str | None = Option(None, help="the execution agents' model, if another than the judge's"),
+    wording: str = Option("embedded", help="embedded, or general for other models"),
+    gate: str | None = Option(None, metavar="FILE", help="a trained risk gate, which reuse must pass"),
+    candidates_only: bool = Option(
+        False,
         "--candidates-only",
-        action="store_true",
         help="copy the candidates alone, as the judge study does; compute the question and all other words",
-    )
-    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
-    sub.add_argument("--seed", type=int, default=0)
-    sub.add_argument("--temperature", type=float, default=1.0, help="of the agents; the judge is greedy")
-    sub.add_argument("--top-p", type=float, default=1.0)
-    sub.add_argument("--answer-tokens", type=int, default=96, help="the longest candidate")
-    sub.add_argument("--max-new-tokens", type=int, default=160, help="the judge's longest answer")
-    sub.add_argument("--budget-mb", type=int, default=4096)
-    sub.add_argument(
-        "--json", required=True, metavar="OUT", help="where to write the summary; rows go beside it"
-    )
-
-    sub = add("train-gate", train_gate, "Train and test risk gates on a judged batch.")
-    sub.add_argument("judged", metavar="FILE.kvjudge", help="the record that kvlab judge wrote")
-    sub.add_argument("--out", required=True, metavar="FILE.json", help="the gate; other ones go beside it")
-    sub.add_argument("--scoring", choices=("number", "choice", "text", "code"), default="number",
-                     help="how a candidate's answer is read off")  # fmt: skip
-    sub.add_argument("--folds", type=int, default=5)
-    sub.add_argument("--penalty", type=float, default=1.0, help="on the squared weights")
-    sub.add_argument("--resamples", type=int, default=1000, help="of the problems, for the interval")
-    sub.add_argument("--wanted", type=float, default=0.95, help="JCR that the threshold is chosen for")
-    sub.add_argument("--seed", type=int, default=0)
-
-
-def judge(args: argparse.Namespace) -> int:
+    ),
+    device: Device = None,
+    seed: int = 0,
+    temperature: float = Option(1.0, help="of the agents; the judge is greedy"),
+    top_p: float = 1.0,
+    answer_tokens: int = Option(96, help="the longest candidate"),
+    max_new_tokens: int = Option(160, help="the judge's longest answer"),
+    budget_mb: int = 4096,
+    json: str = Option(..., metavar="OUT", help="where to write the summary; rows go beside it"),
+) -> int:
+    """Put candidates before a judge in several orders, under several methods."""
     from backend.base.machine import versions
     from backend.base.serialization import as_json
     from backend.judge.batch import read_problems, run_judging
@@ -84,48 +68,49 @@ def judge(args: argparse.Namespace) -> int:
     from backend.records.judge_summary import counted, heat, table
     from backend.records.request import Decoding
 
-    out = named_file("json", args.json, "judged.json")
+    out = named_file("json", json, "judged.json")
     request = JudgeRequest(
-        regime=args.regime,
-        count=args.problems,
-        seed=args.seed,
-        steps=args.steps,
-        warmup=args.warmup,
-        candidates=args.candidates,
-        criterion=args.criterion,
-        protocol=args.protocol,
-        orders=read_orders(args.orders, args.candidates),
-        methods=parse_methods(args.methods),
-        sampling=Decoding(args.answer_tokens, args.temperature, args.top_p, args.seed),
-        max_new_tokens=args.max_new_tokens,
-        judge=args.model,
-        agents=args.agents or args.model,
-        wording=args.wording,
-        gate=read_gate(args.gate),
-        slots_only=args.candidates_only,
+        regime=regime,
+        count=problems,
+        seed=seed,
+        steps=steps,
+        warmup=warmup,
+        candidates=candidates,
+        criterion=criterion,
+        protocol=protocol,
+        orders=read_orders(orders, candidates),
+        methods=parse_methods(methods),
+        sampling=Decoding(answer_tokens, temperature, top_p, seed),
+        max_new_tokens=max_new_tokens,
+        judge=model,
+        agents=agents or model,
+        wording=wording,
+        gate=read_gate(gate),
+        slots_only=candidates_only,
     )
     check(request)
-    if args.data:
-        request = replace(request, problems=read_problems(Path(args.data), request))
-    model = load_model(args.model, device=args.device)
-    agents = load_model(args.agents, device=args.device) if args.agents else None
-    lab = JudgeLab(model, agents, budget_bytes=args.budget_mb << 20, orders=len(request.orders))
+    if data:
+        request = replace(request, problems=read_problems(Path(data), request))
+    loaded = load_model(model, device=device)
+    writers = load_model(agents, device=device) if agents else None
+    lab = JudgeLab(loaded, writers, budget_bytes=budget_mb << 20, orders=len(request.orders))
     if lab.note:
         print(f"kvlab: note: {lab.note}", file=sys.stderr)
     rows: list[JudgedProblem] = []
-    judged = Judged(request, model.info, ())
-    for event in run_judging(lab, request, out.with_suffix(".rows.jsonl")):
-        if isinstance(event, Judged):
-            judged = event
-        elif isinstance(event, JudgedProblem):
-            rows.append(event)
-            print_judged(table(Judged(request, model.info, tuple(rows))), len(rows), request.count)
-        else:
-            show_progress(event.text)
+    judged = Judged(request, loaded.info, ())
+    with progress() as tell:
+        for event in run_judging(lab, request, out.with_suffix(".rows.jsonl")):
+            if isinstance(event, Judged):
+                judged = event
+            elif isinstance(event, JudgedProblem):
+                rows.append(event)
+                tell(so_far(table(Judged(request, loaded.info, tuple(rows))), len(rows), request.count))
+            else:
+                tell(event.text)
     lines, gates = table(judged), disagreement(judged)
     report = {
         "request": as_json(replace(request, problems=())),
-        "judge": as_json(model.info),
+        "judge": as_json(loaded.info),
         "agents": as_json(lab.agents.info),
         "versions": versions(),
         "notes": list(judged.notes),
@@ -145,15 +130,14 @@ def judge(args: argparse.Namespace) -> int:
     return 0
 
 
-def print_judged(lines: JudgeTable, done: int, total: int) -> None:
-    """One line on what was judged so far: JCR and reuse of every method, order by order."""
-    if sys.stderr.isatty():
-        said = [
-            f"{x.order} {x.method} {x.jcr.value:.0%} (none {x.to_none.value:.0%})"
-            for x in lines.lines
-            if x.method != "dense"
-        ]
-        print(f"\r{done}/{total} JCR: {', '.join(said)}"[:200], file=sys.stderr, flush=True)
+def so_far(lines: JudgeTable, done: int, total: int) -> str:
+    """JCR and reuse of every method, order by order, in the problems judged until now."""
+    said = (
+        f"{x.order} {x.method} {x.jcr.value:.0%} (none {x.to_none.value:.0%})"
+        for x in lines.lines
+        if x.method != "dense"
+    )
+    return f"{done}/{total} JCR: {', '.join(said)}"
 
 
 def judge_rows(lines: JudgeTable) -> list[tuple[str, ...]]:
@@ -177,30 +161,42 @@ def judge_rows(lines: JudgeTable) -> list[tuple[str, ...]]:
     return rows
 
 
-def train_gate(args: argparse.Namespace) -> int:
+def train_gate(
+    judged: str = Argument(..., metavar="FILE.kvjudge", help="the record that kvlab judge wrote"),
+    out: str = Option(..., metavar="FILE.json", help="the gate; other ones go beside it"),
+    scoring: Literal["number", "choice", "text", "code"] = Option(
+        "number", help="how a candidate's answer is read off"
+    ),
+    folds: int = 5,
+    penalty: float = Option(1.0, help="on the squared weights"),
+    resamples: int = Option(1000, help="of the problems, for the interval"),
+    wanted: float = Option(0.95, help="JCR that the threshold is chosen for"),
+    seed: int = 0,
+) -> int:
+    """Train and test risk gates on a judged batch."""
     from backend.judge.gate_training import risk_study
     from backend.records.disagreement import disagreement, disagreement_rows
     from backend.records.judge import Judged
     from backend.records.risk import RiskRequest, sets_of
 
-    out = named_file("out", args.out, "gate.json")
-    request = RiskRequest(args.scoring, args.folds, args.penalty, args.resamples, args.wanted, args.seed)
-    judged = Judged.from_bytes(Path(args.judged).read_bytes())
-    study = risk_study(sets_of(judged), request, judged.model)
-    out.with_suffix(".kvrisk").write_bytes(study.to_bytes())
+    file = named_file("out", out, "gate.json")
+    request = RiskRequest(scoring, folds, penalty, resamples, wanted, seed)
+    batch = Judged.from_bytes(Path(judged).read_bytes())
+    study = risk_study(sets_of(batch), request, batch.model)
+    file.with_suffix(".kvrisk").write_bytes(study.to_bytes())
     rows: list[tuple[str, ...]] = [("gate", "sets", "safe", "AUC", "95%", "threshold", "kept at it", "")]
     for index, test in enumerate(study.tests):
         shares = [f"{int(test.asked.sum())}", f"{int((test.safe & test.asked).sum())}"]
         if test.gate is None:
             rows.append((test.target, *shares, "-", "-", "-", "-", test.refused))
             continue
-        file = out if index == 0 else out.with_name(f"{out.stem}.{index}{out.suffix}")
-        test.gate.save(file)
+        place = file if index == 0 else file.with_name(f"{file.stem}.{index}{file.suffix}")
+        test.gate.save(place)
         kept = float((test.score >= test.gate.threshold)[test.asked].mean())
         interval, threshold = f"{test.auc_low:.3f} to {test.auc_high:.3f}", f"{test.gate.threshold:.2f}"
-        rows.append((test.target, *shares, f"{test.auc:.3f}", interval, threshold, f"{kept:.0%}", str(file)))
+        rows.append((test.target, *shares, f"{test.auc:.3f}", interval, threshold, f"{kept:.0%}", str(place)))
     print_table(rows, left=1)
     print("\nBeside a judge that reads densely only where two verdicts disagree, at its cost:")
-    print_table(disagreement_rows(disagreement(judged, study)), left=2)
-    print(f"The study is in {out.with_suffix('.kvrisk')}")
+    print_table(disagreement_rows(disagreement(batch, study)), left=2)
+    print(f"The study is in {file.with_suffix('.kvrisk')}")
     return 0

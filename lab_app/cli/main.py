@@ -2,97 +2,162 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from typer import Argument, Context, Exit, Option, Typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+from typer.main import get_command
 
 from backend import __version__
 from backend.base.errors import LabError, OptionError, RecordError
-from lab_app.cli.agent_loop import add_loop
-from lab_app.cli.bench import add_bench
-from lab_app.cli.blame import add_blame
-from lab_app.cli.break_even import add_break_even
-from lab_app.cli.certify import add_certify
-from lab_app.cli.common import add_weights, named_file, parse_weights, path_of
-from lab_app.cli.frontier import add_frontier
-from lab_app.cli.judge import add_judge
-from lab_app.cli.methods import add_methods
-from lab_app.cli.reproduce import add_reproduce
-from lab_app.cli.run import add_run
-from lab_app.cli.schema import add_schema
-from lab_app.cli.sweep import add_sweep
-from lab_app.cli.train import add_training
-from lab_app.cli.verify import add_verify
-from lab_app.cli.xray import add_xray
+from lab_app.cli.agent_loop import hypotheses, loop
+from lab_app.cli.bench import bench
+from lab_app.cli.blame import blame
+from lab_app.cli.break_even import break_even
+from lab_app.cli.certify import certify
+from lab_app.cli.common import Device, Model, Weights, named_file, parse_weights, path_of
+from lab_app.cli.frontier import frontier
+from lab_app.cli.judge import judge, train_gate
+from lab_app.cli.methods import methods
+from lab_app.cli.reproduce import reproduce
+from lab_app.cli.run import run
+from lab_app.cli.schema import schema
+from lab_app.cli.sweep import sweep
+from lab_app.cli.train import (
+    calibrate_familiarity,
+    documents,
+    evaluate_embedded,
+    train_embedded,
+    train_links,
+)
+from lab_app.cli.verify import verify
+from lab_app.cli.xray import run_xray
 
 
-def serve(args: argparse.Namespace) -> int:
+def serve(
+    context: Context,
+    host: str = "127.0.0.1",
+    port: int = 7860,
+    model: Model = "embedded",
+    weights: Weights = None,
+    device: Device = None,
+    budget_mb: int | None = Option(None, help="memory for each visitor's cached text, MiB (limit visit_mb)"),
+    limit: list[str] | None = Option(
+        None,
+        metavar="NAME=VALUE",
+        help="a limit for visitors, such as tokens=100000 (docs/security.md lists them); may be repeated",
+    ),
+    offline: bool | None = Option(
+        None, help="refuse every connection that leaves this machine; the default where all models are local"
+    ),
+    frame_ancestor: list[str] | None = Option(
+        None,
+        metavar="ORIGIN",
+        help="a page that may show the lab in a frame, such as https://huggingface.co; may be repeated",
+    ),
+    proxy: list[str] | None = Option(
+        None,
+        metavar="ADDRESS",
+        help="a proxy, or a network of them, that is believed when it says whom a request is from "
+        "(or KVLAB_PROXIES); may be repeated",
+    ),
+    static_lab: str | None = Option(
+        None,
+        metavar="URL",
+        help="where visitors are sent while the lab is full: kvlab space static (or KVLAB_STATIC_LAB)",
+    ),
+    data: str | None = Option(
+        None, metavar="DIR", help="folder where shared runs are stored (or KVLAB_DATA in the environment)"
+    ),
+    data_repository: str | None = Option(
+        None,
+        metavar="OWNER/NAME",
+        help="private dataset repository on the hub that keeps shared runs (or KVLAB_DATA_REPOSITORY)",
+    ),
+    mcp: bool = Option(
+        False, "--mcp", help="answer MCP clients at /mcp (needs the package mcp; docs/api.md)"
+    ),
+    json_log: bool = Option(False, "--json-log", help="log one JSON object a line, without any text"),
+) -> int:
+    """Serve the lab's page."""
     from backend.session.limits import Limits
 
-    if args.offline:
+    if offline:
         from lab_app.server.offline import go_offline
 
-        go_offline(args.host)  # before libraries that look for a network are imported
+        go_offline(host)  # before libraries that look for a network are imported
     from lab_app.server.fast_import import import_lightly
 
     import_lightly()  # before the large packages are imported
     from lab_app.server.monitoring import log_as_json
     from lab_app.server.serve import serve as run_server
 
-    if args.json_log:
+    if json_log:
         log_as_json()
     run_server(
-        host=args.host,
-        port=args.port,
-        model_name=args.model,
-        device=args.device,
-        budget_mb=args.budget_mb,
-        weights=parse_weights(args.weights),
-        limits=Limits.read(args.limit),
-        offline=args.offline,
-        hosting=hosting_of(args),
-        mcp=args.mcp,
+        host=host,
+        port=port,
+        model_name=model,
+        device=device,
+        budget_mb=budget_mb,
+        weights=parse_weights(weights),
+        limits=Limits.read(limit or ()),
+        offline=offline,
+        hosting=hosting_of(context.params),
+        mcp=mcp,
     )
     return 0
 
 
-def hosting_of(args: argparse.Namespace) -> Any:
+def hosting_of(given: Mapping[str, Any]) -> Any:
     """What the environment says, and then the command line."""
     from lab_app.server.hosting import Hosting
 
     known = Hosting.read()
     return replace(
         known,
-        frame_ancestors=(*args.frame_ancestor, *known.frame_ancestors),
-        proxies=(*args.proxy, *known.proxies),
-        static_lab=args.static_lab or known.static_lab,
-        data=path_of(args.data) if args.data else known.data,
-        data_repository=args.data_repository or known.data_repository,
+        frame_ancestors=(*(given["frame_ancestor"] or ()), *known.frame_ancestors),
+        proxies=(*(given["proxy"] or ()), *known.proxies),
+        static_lab=given["static_lab"] or known.static_lab,
+        data=path_of(given["data"]) if given["data"] else known.data,
+        data_repository=given["data_repository"] or known.data_repository,
     )
 
 
-def space(args: argparse.Namespace) -> int:
+def space(
+    kind: Literal["docker", "zerogpu", "static", "dataset"] = Argument(
+        ..., help="static: files alone, which any web host can serve"
+    ),
+    out: str = Option(..., metavar="DIR", help="a new folder"),
+    add: list[str] | None = Option(None, metavar="PATH", help="static: a saved run, or a folder of them"),
+    examples: int = Option(20, help="static: how many checked examples are run"),
+    name: str = Option("", metavar="OWNER/NAME", help="docker, zerogpu: the Space's, for its thumbnail"),
+    hardware: str | None = Option(None, help="what a docker Space is suggested to run on (cpu-basic)"),
+) -> int:
+    """Render a folder that Hugging Face Spaces can build."""
     from lab_app.cli.space import ZERO_HARDWARE, render_dataset, render_docker, render_zero
 
-    out = path_of(args.out)
-    if args.kind == "dataset":
-        print(f"The dataset is in {render_dataset(out)}")
+    folder = path_of(out)
+    if kind == "dataset":
+        print(f"The dataset is in {render_dataset(folder)}")
         return 0
-    if args.kind == "static":
-        if args.hardware:
+    if kind == "static":
+        if hardware:
             raise OptionError("A static Space runs on no hardware. Leave --hardware out.", field="hardware")
-        return static_lab(args, out)
-    if args.kind == "docker":
-        made = render_docker(out, args.hardware or "cpu-basic", args.name)
-    elif args.hardware in (None, ZERO_HARDWARE):
-        made = render_zero(out, args.name)
+        return static_lab(folder, add or (), examples)
+    if kind == "docker":
+        made = render_docker(folder, hardware or "cpu-basic", name)
+    elif hardware in (None, ZERO_HARDWARE):
+        made = render_zero(folder, name)
     else:
         raise OptionError(
-            f"--hardware is {args.hardware!r}, but a zerogpu Space runs on {ZERO_HARDWARE}. Leave it out, or "
+            f"--hardware is {hardware!r}, but a zerogpu Space runs on {ZERO_HARDWARE}. Leave it out, or "
             "render a docker Space.",
             field="hardware",
         )
@@ -100,149 +165,99 @@ def space(args: argparse.Namespace) -> int:
     return 0
 
 
-def static_lab(args: argparse.Namespace, out: Path) -> int:
+def static_lab(out: Path, add: Sequence[str], examples: int) -> int:
     from lab_app.static_lab.build import build
 
-    if not 0 <= args.examples <= 1000:
-        raise OptionError(f"--examples is {args.examples}; it can be 0 to 1,000.", field="examples")
-    size = build(out, [path_of(path) for path in args.add], args.examples)
+    if not 0 <= examples <= 1000:
+        raise OptionError(f"--examples is {examples}; it can be 0 to 1,000.", field="examples")
+    size = build(out, [path_of(path) for path in add], examples)
     print(
         f"{out / 'index.html'}: {size / 2**20:.1f} MiB in all, opens without a server and without a network"
     )
     return 0
 
 
-def report(args: argparse.Namespace) -> int:
+def report(
+    run: str = Argument(..., metavar="RUN", help="a .kvrun file or a bundle"),
+    out: str = Option(..., "-o", "--out", metavar="FILE", help="such as report.html"),
+) -> int:
+    """One HTML file of a saved run that needs neither the lab nor a network."""
     from backend.records.sharing.bundle import read_file
     from viz.run.report import report_html
 
-    out = named_file("out", args.out, "report.html")
-    record = read_file(Path(args.run)).record
+    file = named_file("out", out, "report.html")
+    record = read_file(Path(run)).record
     if record is None:
-        raise RecordError(
-            f"{Path(args.run).name} holds a bench and no run. Open it in the lab and press Run."
-        )
-    out.write_text(report_html(record), encoding="utf-8")
-    print(f"{out}: {out.stat().st_size / 2**20:.1f} MiB, opens without the lab and without a network")
+        raise RecordError(f"{Path(run).name} holds a bench and no run. Open it in the lab and press Run.")
+    file.write_text(report_html(record), encoding="utf-8")
+    print(f"{file}: {file.stat().st_size / 2**20:.1f} MiB, opens without the lab and without a network")
     return 0
 
 
-def parser() -> argparse.ArgumentParser:
-    """All commands and flags."""
-    main_parser = argparse.ArgumentParser(
-        prog="kvlab", description="See what KV-cache reuse does to a multi-agent LLM pipeline."
-    )
-    main_parser.add_argument("--version", action="version", version=f"kvlab {__version__}")
-    commands = main_parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+def say_version(wanted: bool) -> None:
+    """For ``--version``."""
+    if wanted:
+        print(f"kvlab {__version__}")
+        raise Exit
 
-    def add(name: str, handler: Any, help_text: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=help_text, description=help_text)
-        sub.set_defaults(handler=handler)
-        return sub
 
-    sub = add("serve", serve, "Serve the lab's page.")
-    sub.add_argument("--host", default="127.0.0.1")
-    sub.add_argument("--port", type=int, default=7860)
-    sub.add_argument("--model", default="embedded", help="'embedded', a folder in hub layout, or a hub id")
-    add_weights(sub, "that agents can run on")
-    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
-    sub.add_argument(
-        "--budget-mb", type=int, help="memory for each visitor's cached text, MiB (limit visit_mb)"
-    )
-    sub.add_argument(
-        "--limit",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a limit for visitors, such as tokens=100000 (docs/security.md lists them); may be repeated",
-    )
-    sub.add_argument(
-        "--offline",
-        action=argparse.BooleanOptionalAction,
-        help="refuse every connection that leaves this machine; the default where all models are local",
-    )
-    sub.add_argument(
-        "--frame-ancestor",
-        action="append",
-        default=[],
-        metavar="ORIGIN",
-        help="a page that may show the lab in a frame, such as https://huggingface.co; may be repeated",
-    )
-    sub.add_argument(
-        "--proxy",
-        action="append",
-        default=[],
-        metavar="ADDRESS",
-        help="a proxy, or a network of them, that is believed when it says whom a request is from "
-        "(or KVLAB_PROXIES); may be repeated",
-    )
-    sub.add_argument(
-        "--static-lab",
-        metavar="URL",
-        help="where visitors are sent while the lab is full: kvlab space static (or KVLAB_STATIC_LAB)",
-    )
-    sub.add_argument(
-        "--data", metavar="DIR", help="folder where shared runs are stored (or KVLAB_DATA in the environment)"
-    )
-    sub.add_argument(
-        "--data-repository",
-        metavar="OWNER/NAME",
-        help="private dataset repository on the hub that keeps shared runs (or KVLAB_DATA_REPOSITORY)",
-    )
-    sub.add_argument(
-        "--mcp", action="store_true", help="answer MCP clients at /mcp (needs the package mcp; docs/api.md)"
-    )
-    sub.add_argument("--json-log", action="store_true", help="log one JSON object a line, without any text")
+def kvlab(
+    version: bool = Option(False, "--version", callback=say_version, is_eager=True, help="Say it and end."),
+) -> None:
+    """See what KV-cache reuse does to a multi-agent LLM pipeline."""
 
-    sub = add("space", space, "Render a folder that Hugging Face Spaces can build.")
-    sub.add_argument(
-        "kind",
-        choices=("docker", "zerogpu", "static", "dataset"),
-        help="static: files alone, which any web host can serve",
-    )
-    sub.add_argument("--out", required=True, metavar="DIR", help="a new folder")
-    sub.add_argument(
-        "--add", action="append", default=[], metavar="PATH", help="static: a saved run, or a folder of them"
-    )
-    sub.add_argument(
-        "--examples", type=int, default=20, help="static: how many checked examples are run (20)"
-    )
-    sub.add_argument(
-        "--name", default="", metavar="OWNER/NAME", help="docker, zerogpu: the Space's, for its thumbnail"
-    )
-    sub.add_argument("--hardware", help="what a docker Space is suggested to run on (cpu-basic)")
 
-    sub = add("report", report, "One HTML file of a saved run that needs neither the lab nor a network.")
-    sub.add_argument("run", metavar="RUN", help="a .kvrun file or a bundle")
-    sub.add_argument("-o", "--out", required=True, metavar="FILE", help="such as report.html")
+COMMANDS: dict[str, Callable[..., int]] = {
+    "serve": serve, "space": space, "report": report, "methods": methods, "certify": certify,
+    "schema": schema, "verify": verify, "run": run, "judge": judge, "train-gate": train_gate,
+    "blame": blame, "loop": loop, "hypotheses": hypotheses, "sweep": sweep, "frontier": frontier,
+    "reproduce": reproduce,
+    "break-even": break_even, "bench": bench, "xray": run_xray, "train-embedded": train_embedded,
+    "train-links": train_links, "documents": documents, "evaluate-embedded": evaluate_embedded,
+    "calibrate-familiarity": calibrate_familiarity,
+}  # fmt: skip
 
-    add_methods(add)
 
-    add_certify(add)
-    add_schema(add)
-    add_verify(add)
-    add_run(add)
-    add_judge(add)
-    add_blame(add)
-    add_loop(add)
-    add_sweep(add)
-    add_frontier(add)
-    add_reproduce(add)
-    add_break_even(add)
-    add_bench(add)
-    add_xray(add)
-    add_training(add)
-    return main_parser
+def commands() -> TyperGroup:
+    """All commands and their flags."""
+    app = Typer(add_completion=False)
+    app.callback()(kvlab)
+    for name, command in COMMANDS.items():
+        app.command(name)(command)
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+    return group
+
+
+def spread(argv: Sequence[str]) -> list[str]:
+    """``--lengths 200 400`` as ``--lengths 200 --lengths 400``; ``--ray`` alone as with an empty address."""
+    out: list[str] = []
+    many = False
+    for word, behind in zip(argv, [*argv, "--"][1:], strict=True):
+        if many and word.isdecimal() and out[-1] != "--lengths":
+            out.append("--lengths")
+        many = word == "--lengths" or (many and word.isdecimal())
+        out.append(word)
+        if word == "--ray" and behind.startswith("-"):
+            out.append("")
+    return out
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; expected failures become one line on stderr and exit code 2."""
-    args = parser().parse_args(argv)
     try:
-        code = int(args.handler(args))
+        with commands().make_context("kvlab", spread(sys.argv[1:] if argv is None else argv)) as context:
+            code = int(context.command.invoke(context))
         if sys.stdout is not None:  # it is where a caller closed it before
             sys.stdout.flush()
         return code
+    except Exit as done:  # after --help and --version
+        return done.exit_code
+    except TyperException as error:  # what was typed is no command or flag, or no value for it
+        at = getattr(error, "ctx", None)
+        path = at.command_path if at else "kvlab"
+        print(f"kvlab: {error.format_message()} `{path} --help` says what there is.", file=sys.stderr)
+        return 2
     except BrokenPipeError:  # whoever read along, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is dropped at exit
         return 141  # as a shell says that a pipe was closed

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING, Any
+
+from typer import Option
 
 if TYPE_CHECKING:
     from backend.methods.registry import OptionField
 
 
-def add_methods(add: Any) -> None:
-    """Register the command; ``add`` makes a sub-parser from a name, a handler and a help text."""
-    sub = add("methods", methods, "List the reuse methods with their options.")
-    sub.add_argument("--markdown", action="store_true", help="as the page docs/methods.md")
-
-
-def methods(args: argparse.Namespace) -> int:
+def methods(
+    markdown: bool = Option(False, "--markdown", help="as the page docs/methods.md"),
+) -> int:
+    """List the reuse methods with their options."""
     from backend.methods.registry import METHODS, option_fields
 
-    if args.markdown:
+    if markdown:
         print(methods_markdown(), end="")
         return 0
     for cls in METHODS:

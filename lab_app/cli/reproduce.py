@@ -2,108 +2,115 @@
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from typer import Argument, Context, Option
 
 from backend.base.errors import OptionError
-from lab_app.cli.common import add_loading, add_workers, check_workers, loading, path_of, write_json
-from lab_app.cli.sweep import Told, show_end
+from lab_app.cli.common import (
+    LOG_SECONDS,
+    Device,
+    DeviceMap,
+    Quantise,
+    Ray,
+    Workers,
+    check_workers,
+    loading,
+    path_of,
+    progress,
+    write_json,
+)
 
-HUB = "hub"
+HUB: Literal["hub"] = "hub"
 ROOT = Path(__file__).parents[2]
 RESULTS, IMAGES = ROOT / "benchmarks" / "results" / "reproductions", ROOT / "docs" / "images"
 
 
-def add_reproduce(add: Any) -> None:
-    """Register the command; ``add`` makes a sub-parser from a name, a handler and a help text."""
-    sub = add(
-        "reproduce",
-        reproduce,
-        "Run a paper's table or figure and put its figures beside ours; without a name, list them.",
-    )
-    sub.add_argument("name", nargs="?", metavar="NAME", help="such as kvcomm-table-5; without one, a list")
-    sub.add_argument("--list", action="store_true", help="list them, with the minutes of --scale")
-    sub.add_argument(
-        "--requests",
-        type=int,
+def reproduce(
+    context: Context,
+    name: str | None = Argument(None, metavar="NAME", help="such as kvcomm-table-5; without one, a list"),
+    list_: bool = Option(False, "--list", help="list them, with the minutes of --scale"),
+    requests: int | None = Option(
+        None, metavar="N", help="requests, questions, episodes or repetitions; fewer is quicker"
+    ),
+    warmup: int | None = Option(None, metavar="N", help="requests before them that only fill the pools"),
+    warmups: int | None = Option(
+        None,
         metavar="N",
-        help="requests, questions, episodes or repetitions; fewer is quicker",
-    )
-    sub.add_argument("--warmup", type=int, metavar="N", help="requests before them that only fill the pools")
-    sub.add_argument(
-        "--warmups", type=int, metavar="N",
         help="repeat a sweep behind so many draws of warm-up and requests; intervals are then over the draws",
-    )  # fmt: skip
-    sub.add_argument(
-        "--scale", choices=("embedded", "paper"), help="else paper if --model names another model"
-    )
-    sub.add_argument("--model", help="a hub id or a folder; for tables of times also llama-8b, smollm2-135m")
-    sub.add_argument(
-        "--data",
+    ),
+    scale: Literal["embedded", "paper"] | None = Option(
+        None, help="else paper if --model names another model"
+    ),
+    model: str | None = Option(
+        None, help="a hub id or a folder; for tables of times also llama-8b, smollm2-135m"
+    ),
+    data: str | None = Option(
+        None,
         metavar="FOLDER",
-        help="paper scale: a folder with gsm8k.jsonl, mmlu.jsonl, humaneval.jsonl and so on; or hub, which "
-        "fetches each format's own data set",
-    )
-    sub.add_argument("--links", metavar="FOLDER", help="link tokens that kvlab train-links wrote")
-    sub.add_argument(
-        "--training-steps", type=int, metavar="N",
+        help="paper scale: a folder with gsm8k.jsonl, mmlu.jsonl, humaneval.jsonl and so on; or hub, "
+        "which fetches each format's own data set",
+    ),
+    links: str | None = Option(None, metavar="FOLDER", help="link tokens that kvlab train-links wrote"),
+    training_steps: int | None = Option(
+        None,
+        metavar="N",
         help="of weights that a table at embedded scale needs and that are not here (400); 0 trains none",
-    )  # fmt: skip
-    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
-    add_loading(sub)
-    add_workers(sub)
-    sub.add_argument("--seed", type=int, default=0)
-    sub.add_argument(
-        "--out", default="reproductions", metavar="FOLDER", help="where report and rows go (reproductions)"
-    )
-    sub.add_argument("--markdown", action="store_true", help="the list as the page docs/reproductions.md")
-
-
-def reproduce(args: argparse.Namespace) -> int:
-    """Handler of the command."""
-    if args.name and (args.list or args.markdown):
-        flag = "--list" if args.list else "--markdown"
+    ),
+    device: Device = None,
+    device_map: DeviceMap = None,
+    quantise: Quantise = None,
+    ray: Ray = None,
+    workers: Workers = None,
+    seed: int = 0,
+    out: str = Option("reproductions", metavar="FOLDER", help="where report and rows go"),
+    markdown: bool = Option(False, "--markdown", help="the list as the page docs/reproductions.md"),
+) -> int:
+    """Run a paper's table or figure and put its figures beside ours; without a name, list them."""
+    if name and (list_ or markdown):
+        flag = "--list" if list_ else "--markdown"
         raise OptionError(
-            f"{flag} is of all reproductions, but one is named: {args.name!r}. Leave one of the two out.",
+            f"{flag} is of all reproductions, but one is named: {name!r}. Leave one of the two out.",
             field="reproduce.name",
         )
-    if not args.name:
+    if not name:
         from backend.reproduce.page import listing, page
 
-        print(page(RESULTS, IMAGES) if args.markdown else listing(args.scale or "embedded"), end="")
+        print(page(RESULTS, IMAGES) if markdown else listing(scale or "embedded"), end="")
         return 0
     from backend.reproduce.registry import find
-    from backend.reproduce.result import markdown
+    from backend.reproduce.result import markdown as in_words
     from backend.reproduce.run import Asked, Done
     from backend.reproduce.run import reproduce as run
 
-    one = find(args.name)
-    out = path_of(args.out)
-    if out.exists() and not out.is_dir():
-        raise OptionError(f"--out is {args.out!r}, which is a file. Name a folder.", field="reproduce.out")
-    check_workers(args)
-    folders = {name: path_of(given) if given else None for name, given in (
-        ("data", args.data), ("links", args.links))}  # fmt: skip
+    one = find(name)
+    folder = path_of(out)
+    if folder.exists() and not folder.is_dir():
+        raise OptionError(f"--out is {out!r}, which is a file. Name a folder.", field="reproduce.out")
+    check_workers(ray, workers)
+    read_from: Path | Literal["hub"] | None = path_of(data) if data else None
+    if data == HUB:
+        read_from = HUB
     asked = Asked(
-        out, args.requests, args.warmup, args.scale, args.model,
-        "hub" if args.data == HUB else folders["data"], folders["links"],
-        seed=args.seed, command=typed(args), ray=args.ray, workers=args.workers,
-        training_steps=args.training_steps, warmups=args.warmups, **loading(args),
+        folder, requests, warmup, scale, model,
+        read_from, path_of(links) if links else None,
+        seed=seed, command=typed(context.params), ray=ray, workers=workers,
+        training_steps=training_steps, warmups=warmups, **loading(device, device_map, quantise),
     )  # fmt: skip
-    tell = Told()
-    for event in run(one, asked):
-        if isinstance(event, Done):
-            report = event.report
-        else:
-            tell(event.text)
-    show_end()
-    text = markdown(report)
-    saved = out / f"{one.name}.json"
+    with progress(LOG_SECONDS) as tell:
+        for event in run(one, asked):
+            if isinstance(event, Done):
+                report = event.report
+            else:
+                tell(event.text)
+    text = in_words(report)
+    saved = folder / f"{one.name}.json"
     write_json(saved, report)
     saved.with_suffix(".md").write_text(text, encoding="utf-8")
     print(text)
-    written = [saved, saved.with_suffix(".md"), *draw(report, out)]
+    written = [saved, saved.with_suffix(".md"), *draw(report, folder)]
     print(f"Saved as {', '.join(map(str, written[:-1]))} and {written[-1]}")
     return 0
 
@@ -126,21 +133,21 @@ def draw(report: dict[str, Any], out: Path) -> list[Path]:
     return list(pictures)
 
 
-def typed(args: argparse.Namespace) -> str:
+def typed(given: Mapping[str, Any]) -> str:
     """The command again, without folders, which are this machine's."""
-    words = ["kvlab reproduce", args.name]
+    words = ["kvlab reproduce", given["name"]]
     counted = ("requests", "warmup", "warmups", "training-steps")
     for name in (*counted, "scale", "device", "device-map", "quantise", "workers"):
-        given = getattr(args, name.replace("-", "_"))
-        if given is not None:
-            words.append(f"--{name} {given}")
-    if args.ray is not None:
-        words.append("--ray ADDRESS" if args.ray else "--ray")
-    if args.model:
-        words.append(f"--model {Path(args.model).name if path_of(args.model).exists() else args.model}")
+        value = given[name.replace("-", "_")]
+        if value is not None:
+            words.append(f"--{name} {value}")
+    if given["ray"] is not None:
+        words.append("--ray ADDRESS" if given["ray"] else "--ray")
+    if model := given["model"]:
+        words.append(f"--model {Path(model).name if path_of(model).exists() else model}")
     for name in ("data", "links"):
-        if given := getattr(args, name):
-            words.append(f"--{name} {HUB if name == 'data' and given == HUB else 'FOLDER'}")
-    if args.seed:
-        words.append(f"--seed {args.seed}")
+        if value := given[name]:
+            words.append(f"--{name} {HUB if name == 'data' and value == HUB else 'FOLDER'}")
+    if given["seed"]:
+        words.append(f"--seed {given['seed']}")
     return " ".join(words)

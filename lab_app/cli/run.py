@@ -2,68 +2,67 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from typer import Argument, Option
 
 from backend.base.errors import OptionError
 from lab_app.cli.common import (
-    add_loading,
-    add_weights,
+    Device,
+    DeviceMap,
+    Quantise,
+    Weights,
     loading,
     named_file,
     named_preset,
     parse_methods,
     parse_weights,
     print_table,
+    progress,
     read_gate,
-    show_progress,
     write_json,
 )  # fmt: skip
 
 
-def add_run(add: Any) -> None:
-    """Register the command; ``add`` makes a sub-parser from a name, a handler and a help text."""
-    sub = add("run", run, "Run a preset over many requests under several methods.")
-    sub.add_argument("preset", metavar="PRESET", help="a preset's name or a YAML file")
-    sub.add_argument(
-        "--methods",
-        default="dense,naive,kvcomm",
-        help="as in dense,naive,kvcomm:gamma=0.5+rotate=false@label",
-    )
-    sub.add_argument("--requests", type=int, default=20)
-    sub.add_argument("--warmup", type=int, default=0, help="extra first requests that only fill the pools")
-    sub.add_argument("--turns", type=int, help="how often the agents run; else as the preset says")
-    sub.add_argument("--mode", choices=("pinned", "free", "both"), default="both")
-    sub.add_argument(
-        "--data", help="JSON lines with question and answer, instead of the preset's own requests"
-    )
-    sub.add_argument("--model", help="overrides the preset's model")
-    add_weights(sub, "for agents whose preset names them")
-    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
-    add_loading(sub)
-    sub.add_argument("--seed", type=int, default=0)
-    sub.add_argument("--temperature", type=float, default=0.0)
-    sub.add_argument("--max-new-tokens", type=int, help="the longest answer; else each agent's own limit")
-    sub.add_argument("--gate", metavar="FILE", help="a trained risk gate, which the judge's reuse must pass")
-    sub.add_argument(
-        "--shadow", type=float, default=0.0, metavar="SHARE",
+def run(
+    preset: str = Argument(..., metavar="PRESET", help="a preset's name or a YAML file"),
+    methods: str = Option("dense,naive,kvcomm", help="as in dense,naive,kvcomm:gamma=0.5+rotate=false@label"),
+    requests: int = 20,
+    warmup: int = Option(0, help="extra first requests that only fill the pools"),
+    turns: int | None = Option(None, help="how often the agents run; else as the preset says"),
+    mode: Literal["pinned", "free", "both"] = "both",
+    data: str | None = Option(
+        None, help="JSON lines with question and answer, instead of the preset's own requests"
+    ),
+    model: str | None = Option(None, help="overrides the preset's model"),
+    weights: Weights = None,
+    device: Device = None,
+    device_map: DeviceMap = None,
+    quantise: Quantise = None,
+    seed: int = 0,
+    temperature: float = 0.0,
+    max_new_tokens: int | None = Option(None, help="the longest answer; else each agent's own limit"),
+    gate: str | None = Option(
+        None, metavar="FILE", help="a trained risk gate, which the judge's reuse must pass"
+    ),
+    shadow: float = Option(
+        0.0,
+        metavar="SHARE",
         help="share of requests whose last answer is checked against the full read afterwards, such as 0.1",
-    )  # fmt: skip
-    sub.add_argument("--budget-mb", type=int, default=4096)
-    sub.add_argument(
-        "--json", required=True, metavar="OUT", help="where to write the summary; rows go beside it"
-    )
-
-
-def run(args: argparse.Namespace) -> int:
+    ),
+    budget_mb: int = 4096,
+    json: str = Option(..., metavar="OUT", help="where to write the summary; rows go beside it"),
+) -> int:
+    """Run a preset over many requests under several methods."""
     from backend.base.machine import versions
     from backend.base.row_file import RowFile
     from backend.base.serialization import as_json
-    from backend.model.load import load_model
+    from backend.model.load import LoadedModel, load_model
     from backend.prompts.notices import notices
     from backend.prompts.presets import preset_requests, read_requests
     from backend.records.events import Progress
@@ -71,55 +70,53 @@ def run(args: argparse.Namespace) -> int:
     from backend.session.session import LabSession
     from backend.studies.batch import Batch, flip_rates, run_batch, summarise, unusual
 
-    choices = parse_methods(args.methods)
-    preset = named_preset(args.preset)
-    pipeline = preset.pipeline
-    if args.turns is not None:
-        pipeline = replace(pipeline, turns=args.turns)
+    choices = parse_methods(methods)
+    found = named_preset(preset)
+    pipeline = found.pipeline
+    if turns is not None:
+        pipeline = replace(pipeline, turns=turns)
     for hint in notices(pipeline):
         print(f"kvlab: note: {hint}", file=sys.stderr)
-    out = named_file("json", args.json, "out.json")
-    if args.requests < 1 or args.warmup < 0:
+    out = named_file("json", json, "out.json")
+    if requests < 1 or warmup < 0:
         raise OptionError(
-            f"requests is {args.requests} and warmup {args.warmup}; at least 1 and 0 are needed. Change "
-            "them.",
+            f"requests is {requests} and warmup {warmup}; at least 1 and 0 are needed. Change them.",
             field="requests",
         )
-    count = args.requests + args.warmup
-    examples = (
-        read_requests(Path(args.data))[:count] if args.data else preset_requests(preset, count, args.seed)
-    )
+    count = requests + warmup
+    examples = read_requests(Path(data))[:count] if data else preset_requests(found, count, seed)
     if len(examples) < count:
         raise OptionError(
             f"{count} requests are wanted, but the file holds {len(examples)}. Ask for fewer.",
             field="requests",
         )
-    model = load_model(args.model or ("embedded" if preset.model == "any" else preset.model), **loading(args))
-    longest = preset.pipeline.longest_answer if args.max_new_tokens is None else args.max_new_tokens
-    decoding = Decoding(longest, args.temperature, 1.0, args.seed)
-    gate = read_gate(args.gate)
-    request = RunRequest(pipeline, dict(examples[0].values), choices, decoding=decoding, gate=gate)
-    modes: Any = ("pinned", "free") if args.mode == "both" else (args.mode,)
-    batch = Batch(request, tuple(examples), modes, args.warmup, args.shadow)
+    load: Callable[[str], LoadedModel] = partial(load_model, **loading(device, device_map, quantise))
+    loaded = load(model or ("embedded" if found.model == "any" else found.model))
+    longest = found.pipeline.longest_answer if max_new_tokens is None else max_new_tokens
+    decoding = Decoding(longest, temperature, 1.0, seed)
+    request = RunRequest(pipeline, dict(examples[0].values), choices, decoding=decoding, gate=read_gate(gate))
+    modes: Any = ("pinned", "free") if mode == "both" else (mode,)
+    batch = Batch(request, tuple(examples), modes, warmup, shadow)
     rows_path = out.with_suffix(".rows.jsonl")
-    others = {name: load_model(where, **loading(args)) for name, where in parse_weights(args.weights)}
-    session = LabSession(model, budget_bytes=args.budget_mb << 20, others=others)
-    for event in run_batch(session, batch, rows_path):
-        if isinstance(event, Progress) and event.agent is None:
-            show_progress(event.text)
+    others = {name: load(where) for name, where in parse_weights(weights)}
+    session = LabSession(loaded, budget_bytes=budget_mb << 20, others=others)
+    with progress() as tell:
+        for event in run_batch(session, batch, rows_path):
+            if isinstance(event, Progress) and event.agent is None:
+                tell(event.text)
     wanted = {
-        batch.key(mode, i, session.weights_hash) for mode in modes for i in range(args.warmup, len(examples))
+        batch.key(mode, i, session.weights_hash) for mode in modes for i in range(warmup, len(examples))
     }
     rows = [row for row in RowFile(rows_path).rows() if row["key"] in wanted]
     summary = summarise(rows, request.pipeline.final)
     report = {
-        "preset": preset.pipeline.name,
-        "methods": args.methods,
+        "preset": found.pipeline.name,
+        "methods": methods,
         "turns": pipeline.turns,
-        "requests": args.requests,
-        "warmup": args.warmup,
-        "seed": args.seed,
-        "model": as_json(model.info),
+        "requests": requests,
+        "warmup": warmup,
+        "seed": seed,
+        "model": as_json(loaded.info),
         "versions": versions(),
         "summary": summary,
         "shadow": flip_rates(rows),

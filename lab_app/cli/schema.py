@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Callable
 
 
-def add_schema(add: Callable[..., argparse.ArgumentParser]) -> None:
-    """The command."""
-    add("schema", schema, "Print the JSON schema of a saved run's record.json.")
-
-
-def schema(args: argparse.Namespace) -> int:
+def schema() -> int:
+    """Print the JSON schema of a saved run's record.json."""
     from backend.records.run import RunRecord
     from backend.records.schema import json_schema
 

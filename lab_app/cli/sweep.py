@@ -2,116 +2,113 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from typer import Argument, Option
 
 from backend.base.errors import OptionError
 from lab_app.cli.common import (
-    add_loading,
-    add_workers,
+    LOG_SECONDS,
+    Device,
+    DeviceMap,
+    Quantise,
+    Ray,
+    Workers,
     check_workers,
     loading,
-    show_progress,
+    progress,
     write_json,
 )  # fmt: skip
 
 if TYPE_CHECKING:
     from backend.base.statistics import Share
-    from backend.records.sweep import Comparison, Count, SweepLine, Swept
+    from backend.records.sweep import Comparison, SweepLine, Swept
     from backend.sweeps.spec import Sweep
 
-LOG_SECONDS = 30.0
 
-
-def add_sweep(add: Any) -> None:
-    """Register the command; ``add`` makes a sub-parser from a name, a handler and a help text."""
-    sub = add(
-        "sweep", sweep, "Run a grid of comparisons from a file; the same command goes on where it stopped."
-    )
-    sub.add_argument("file", metavar="FILE.yaml", help="the sweep; presets/sweeps/ has examples")
-    sub.add_argument(
-        "--out", metavar="FILE.sqlite", help="where the rows go; else NAME.sqlite in this folder"
-    )
-    sub.add_argument(
-        "--export", choices=("csv", "parquet"), help="also write the rows as one table, NAME.rows.csv"
-    )
-    sub.add_argument(
-        "--show", action="store_true",
+def sweep(
+    file: str = Argument(..., metavar="FILE.yaml", help="the sweep; presets/sweeps/ has examples"),
+    out: str | None = Option(
+        None, metavar="FILE.sqlite", help="where the rows go; else NAME.sqlite in this folder"
+    ),
+    export: Literal["csv", "parquet"] | None = Option(
+        None, help="also write the rows as one table, NAME.rows.csv"
+    ),
+    show: bool = Option(
+        False,
+        "--show",
         help="only print and export the rows that are there; no model is loaded, nor noticed if it changed",
-    )  # fmt: skip
-    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
-    add_loading(sub)
-    add_workers(sub)
-
-
-def sweep(args: argparse.Namespace) -> int:
-    """Handler of the command."""
+    ),
+    device: Device = None,
+    device_map: DeviceMap = None,
+    quantise: Quantise = None,
+    ray: Ray = None,
+    workers: Workers = None,
+) -> int:
+    """Run a grid of comparisons from a file; the same command goes on where it stopped."""
     from backend.base.machine import versions
     from backend.model.load import load_model
     from backend.records.sweep import Count, Swept
     from backend.sweeps.compare import compare
-    from backend.sweeps.export import export
+    from backend.sweeps.export import export as save_table
     from backend.sweeps.read import read_sweep
     from backend.sweeps.run import Recorded, run_sweep
     from backend.sweeps.runner import ModelRunner
     from backend.sweeps.store import SweepStore
     from backend.sweeps.summary import summarise
 
-    spec = read_sweep(Path(args.file))
-    made = ("summary.json", f"rows.{args.export}")
-    out, (summary, table) = rows_file(args.out, spec.name, [Path(args.file), *spec.files], made)
-    if args.export == "parquet":
+    spec = read_sweep(Path(file))
+    made = ("summary.json", f"rows.{export}")
+    place, (summary, table) = rows_file(out, spec.name, [Path(file), *spec.files], made)
+    if export == "parquet":
         from backend.sweeps.data_rows import parquet_module
 
         parquet_module()  # refused before the work, not after it
-    check_workers(args)
-    facts = {"versions": versions(), "platform": sys.platform, "device": args.device}
-    if args.show and args.ray is not None:
+    check_workers(ray, workers)
+    facts: dict[str, Any] = {"versions": versions(), "platform": sys.platform, "device": device}
+    if show and ray is not None:
         raise OptionError("--show runs nothing, so --ray has nothing to do. Leave one out.", field="show")
-    if args.show and not out.is_file():
+    if show and not place.is_file():
         raise OptionError(
-            f"--show prints what is in a file, and there is no {out}. Name one with --out, or leave it out.",
+            f"--show prints what is in a file, and there is no {place}. Name one with "
+            "--out, or leave it out.",
             field="show",
         )
-    given = loading(args)
+    given = loading(device, device_map, quantise)
 
     def runner() -> ModelRunner:
         return ModelRunner(lambda name: load_model(name, **given))
 
     with ExitStack() as open_now:
         spread, single = None, None
-        if args.ray is not None:
+        if ray is not None:
             from backend.sweeps.ray_cluster import Cluster
 
-            gpus = int(args.device == "cuda")
-            single = open_now.enter_context(
-                Cluster(runner, workers=args.workers, address=args.ray, gpus=gpus)
-            )
+            gpus = int(device == "cuda")
+            single = open_now.enter_context(Cluster(runner, workers=workers, address=ray, gpus=gpus))
             spread = single.spread
-        store = open_now.enter_context(SweepStore(out))
-        tell = Told()
-        doer = Recorded(store) if args.show else single or runner()
-        for event in run_sweep(spec, store, doer, facts=facts, spread=spread):
-            if isinstance(event, Count):
-                tell(event)
-            else:
-                done = event
+        store = open_now.enter_context(SweepStore(place))
+        doer = Recorded(store) if show else single or runner()
+        with progress(LOG_SECONDS) as tell:
+            for event in run_sweep(spec, store, doer, facts=facts, spread=spread):
+                if isinstance(event, Count):
+                    tell(str(event))
+                else:
+                    done = event
         facts["weights"] = {name: store.weights(name) for name in spec.models}
-    show_end()
     swept = Swept(spec.name, spec.title, summarise(done), len(done.rows), done.complete, compare(done))
     for row in tables(swept):
         print(row)
     write_summary(spec, swept, facts, summary)
-    written = [f"{len(done.rows):,} rows in {out}", f"summary in {summary}"]
-    if args.export:
-        export(done.rows, table, args.export)
+    written = [f"{len(done.rows):,} rows in {place}", f"summary in {summary}"]
+    if export:
+        save_table(done.rows, table, export)
         written.append(f"table in {table}")
     print(", ".join(written))
     return 0
@@ -141,26 +138,6 @@ def rows_file(
                 field="out",
             )
     return out, beside
-
-
-class Told:
-    """How far it is: one line of a terminal, again and again; in a log a line every :data:`LOG_SECONDS`."""
-
-    def __init__(self) -> None:
-        self.last = -math.inf
-
-    def __call__(self, count: Count | str) -> None:
-        if sys.stderr.isatty():
-            show_progress(str(count))
-        elif time.monotonic() - self.last >= LOG_SECONDS:
-            self.last = time.monotonic()
-            print(count, file=sys.stderr, flush=True)
-
-
-def show_end() -> None:
-    """Leave the line of :class:`Told`."""
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
 
 
 def tables(swept: Swept) -> Iterator[str]:

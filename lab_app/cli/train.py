@@ -2,114 +2,51 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from typer import Context, Option
 
 from backend.base.errors import OptionError
-from lab_app.cli.common import named_file, path_of, print_table, show_progress, write_json
+from lab_app.cli.common import Device, named_file, path_of, print_table, progress, write_json
 
 if TYPE_CHECKING:
     from backend.records.documents import DocumentStudy
 
 
-def add_training(add: Any) -> None:
-    """Register the commands; ``add`` makes a sub-parser from a name, a handler and a help text."""
-    sub = add("train-embedded", train_embedded, "Train the embedded model, or continue.")
-    sub.add_argument(
-        "--out", default="~/.cache/kvlab/train", help="folder of the checkpoint and the exported model"
-    )
-    sub.add_argument("--tokens", type=int, default=60_000_000, help="tokens of this run")
-    sub.add_argument("--size", choices=("main", "small"), default="main")
-    sub.add_argument("--seed", type=int, default=0)
-    sub.add_argument("--step-tokens", type=int, help="tokens of documents in a step (4096; more on a GPU)")
-    sub.add_argument(
-        "--init",
+def train_embedded(
+    out: str = Option("~/.cache/kvlab/train", help="folder of the checkpoint and the exported model"),
+    tokens: int = Option(60_000_000, help="tokens of this run"),
+    size: Literal["main", "small"] = "main",
+    seed: int = 0,
+    step_tokens: int | None = Option(None, help="tokens of documents in a step (4096; more on a GPU)"),
+    init: str | None = Option(
+        None,
         help="a model's folder, or 'embedded': begin with its weights, at a third of the rates "
         "(two thirds if they get more layers)",
-    )
-    sub.add_argument("--tokens-before", type=int, default=0, help="tokens that the first weights have seen")
-    sub.add_argument("--tokenizer", help="a model's folder, or 'embedded': take its tokenizer")
-    sub.add_argument("--words", help="a list of words, one a line (the system's dictionary, if there is one)")
-    sub.add_argument("--stop-after-steps", type=int)
-    sub.add_argument(
-        "--check-every", type=int, default=2000, help="steps between two checks of what the model can do"
-    )
-
-    sub = add("train-links", train_links, "Train link tokens for separately encoded documents (KVLink).")
-    sub.add_argument("--model", default="embedded", help="whose weights they belong to")
-    sub.add_argument("--out", required=True, metavar="FILE.safetensors")
-    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
-    sub.add_argument("--links", type=int, help="link tokens behind each document (5)")
-    sub.add_argument("--no-edges", dest="edges", action="store_false", default=None,
-                     help="no KV-START and KV-END; with --links 0 this is Block-Attention")  # fmt: skip
-    sub.add_argument("--rank", type=int, help="of the weights' deltas (32); 0 trains the link tokens alone")
-    sub.add_argument("--steps", type=int, help="of training (3000)")
-    sub.add_argument("--batch", type=int, help="examples in a step (32)")
-    sub.add_argument("--rate", type=float, help="learning rate of the deltas (0.001)")
-    sub.add_argument("--embedding-rate", type=float, help="learning rate of the link tokens (0.01)")
-    sub.add_argument("--warmup-steps", type=int)
-    sub.add_argument("--decay-share", type=float, help="last part of the steps, where the rates fall to 0")
-    sub.add_argument("--mixture", help="lab, paper, no-summary, no-conversation, qa-only or no-dense")
-    sub.add_argument(
-        "--teacher", type=float, help="share of the loss that follows the base's own full reading (0)"
-    )
-    sub.add_argument("--compression", help="of documents: none, drop or anchors")
-    sub.add_argument("--compressed", type=float, help="share of a document's tokens taken away (0.5)")
-    sub.add_argument("--chunk-tokens", type=int, help="text tokens that share one set of anchors (100)")
-    sub.add_argument("--unshuffled", dest="shuffle", action="store_false", default=None,
-                     help="answers stand in the first documents, as a retriever has them")  # fmt: skip
-    sub.add_argument("--seed", type=int, default=0)
-    sub.add_argument("--stop-after-steps", type=int, help="end early; the same command goes on from there")
-
-    sub = add("documents", documents, "Two-hop questions over documents that are encoded apart (KVLink).")
-    sub.add_argument("--model", default="embedded", help="the base")
-    sub.add_argument("--links", action="append", default=[], metavar="NAME",
-                     help="weights trained for it: a shipped name, or a file; may be repeated")  # fmt: skip
-    sub.add_argument("--questions", type=int, default=500)
-    sub.add_argument("--seed", type=int, default=0)
-    sub.add_argument("--lengths", type=int, nargs="*", default=[], help="time documents of so many tokens")
-    sub.add_argument("--shape", help="time a model of random weights instead: smollm2-135m or llama-8b")
-    sub.add_argument("--repeats", type=int, default=20, help="of each timing")
-    sub.add_argument("--source", choices=("memory", "disk"), default="memory", help="where the KV is kept")
-    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
-    sub.add_argument("--out", required=True, metavar="FILE", help="the study; rows go beside it")
-    sub.add_argument("--json", metavar="OUT", help="the tables with what they were measured on")
-
-    sub = add("evaluate-embedded", evaluate_embedded, "Held-out exact match of the embedded model, by task.")
-    sub.add_argument("--model", default="embedded")
-    sub.add_argument("--count", type=int, default=200, help="documents per task, or requests per edit")
-    sub.add_argument("--seed", type=int, default=0)
-    sub.add_argument(
-        "--edits", action="store_true", help="presets as visitors edit them, one change at a time"
-    )
-    sub.add_argument(
-        "--typed", action="store_true", help="questions that people wrote, in no generator's words"
-    )
-
-    sub = add("calibrate-familiarity", calibrate_familiarity,
-              "Learn how surprising a request is to a model that answers it wrongly.")  # fmt: skip
-    sub.add_argument("--model", default="embedded", help="a model that answers the lab's own tasks")
-    sub.add_argument("--count", type=int, default=20, help="requests of each of the 20 kinds")
-    sub.add_argument("--seed", type=int, default=0)
-    sub.add_argument("--out", metavar="FILE", help="the calibration (familiarity.json beside the weights)")
-    sub.add_argument("--json", metavar="OUT", help="what it was found to be worth, with its counts")
-
-
-def train_embedded(args: argparse.Namespace) -> int:
+    ),
+    tokens_before: int = Option(0, help="tokens that the first weights have seen"),
+    tokenizer: str | None = Option(None, help="a model's folder, or 'embedded': take its tokenizer"),
+    words: str | None = Option(
+        None, help="a list of words, one a line (the system's dictionary, if there is one)"
+    ),
+    stop_after_steps: int | None = None,
+    check_every: int = Option(2000, help="steps between two checks of what the model can do"),
+) -> int:
+    """Train the embedded model, or continue."""
     from backend.model.load import SHIPPED
     from backend.prompts.tasks.words import SYSTEM_WORDS, use_dictionary
     from backend.training.evaluate import progress
     from backend.training.recipe import SIZES, Recipe, continued, deepened
     from backend.training.train import train
 
-    recipe = Recipe(seed=args.seed, tokens=args.tokens, tokens_before=args.tokens_before, **SIZES[args.size])
-    if args.step_tokens:
-        recipe = replace(recipe, step_tokens=args.step_tokens)
+    recipe = Recipe(seed=seed, tokens=tokens, tokens_before=tokens_before, **SIZES[size])
+    if step_tokens:
+        recipe = replace(recipe, step_tokens=step_tokens)
     folders = {
         name: SHIPPED.get(given) or path_of(given) if given else None
-        for name, given in (("init", args.init), ("tokenizer_from", args.tokenizer))
+        for name, given in (("init", init), ("tokenizer_from", tokenizer))
     }
     for name, folder in folders.items():
         if folder and not (folder / "tokenizer.json").exists():
@@ -117,83 +54,129 @@ def train_embedded(args: argparse.Namespace) -> int:
     if folder := folders["init"]:
         layers = json.loads((folder / "config.json").read_text(encoding="utf-8"))["num_hidden_layers"]
         recipe = deepened(recipe) if layers < recipe.layers else continued(recipe)
-    words = path_of(args.words) if args.words else SYSTEM_WORDS
-    if args.words and not words.exists():
-        raise OptionError(f"{words} is not there. Name a list of words, one a line.", field="words")
-    if words.exists():
-        print(f"{use_dictionary(words):,} words of {words}")
+    listed = path_of(words) if words else SYSTEM_WORDS
+    if words and not listed.exists():
+        raise OptionError(f"{listed} is not there. Name a list of words, one a line.", field="words")
+    if listed.exists():
+        print(f"{use_dictionary(listed):,} words of {listed}")
     export = train(
-        path_of(args.out),
+        path_of(out),
         recipe,
         init=folders["init"],
         tokenizer_from=folders["tokenizer_from"],
-        stop_after_steps=args.stop_after_steps,
+        stop_after_steps=stop_after_steps,
         report=lambda row: print(json.dumps(row), flush=True),
-        check_every=args.check_every,
+        check_every=check_every,
         check=progress,
     )
     print(f"The model is in {export}")
     return 0
 
 
-def train_links(args: argparse.Namespace) -> int:
+def train_links(
+    context: Context,
+    model: str = Option("embedded", help="whose weights they belong to"),
+    out: str = Option(..., metavar="FILE.safetensors"),
+    device: Device = None,
+    links: int | None = Option(None, help="link tokens behind each document (5)"),
+    edges: bool | None = Option(
+        None, " /--no-edges", help="no KV-START and KV-END; with --links 0 this is Block-Attention"
+    ),
+    rank: int | None = Option(None, help="of the weights' deltas (32); 0 trains the link tokens alone"),
+    steps: int | None = Option(None, help="of training (3000)"),
+    batch: int | None = Option(None, help="examples in a step (32)"),
+    rate: float | None = Option(None, help="learning rate of the deltas (0.001)"),
+    embedding_rate: float | None = Option(None, help="learning rate of the link tokens (0.01)"),
+    warmup_steps: int | None = None,
+    decay_share: float | None = Option(None, help="last part of the steps, where the rates fall to 0"),
+    mixture: str | None = Option(None, help="lab, paper, no-summary, no-conversation, qa-only or no-dense"),
+    teacher: float | None = Option(
+        None, help="share of the loss that follows the base's own full reading (0)"
+    ),
+    compression: str | None = Option(None, help="of documents: none, drop or anchors"),
+    compressed: float | None = Option(None, help="share of a document's tokens taken away (0.5)"),
+    chunk_tokens: int | None = Option(None, help="text tokens that share one set of anchors (100)"),
+    shuffle: bool | None = Option(
+        None, " /--unshuffled", help="answers stand in the first documents, as a retriever has them"
+    ),
+    seed: int = 0,
+    stop_after_steps: int | None = Option(None, help="end early; the same command goes on from there"),
+) -> int:
+    """Train link tokens for separately encoded documents (KVLink)."""
     from dataclasses import fields
 
     from backend.model.load import load_model
     from backend.training.link_tokens.train import LinkRecipe
     from backend.training.link_tokens.train import train_links as train
 
-    given = {f.name: getattr(args, f.name) for f in fields(LinkRecipe)}
+    given = {f.name: context.params[f.name] for f in fields(LinkRecipe)}
     recipe = LinkRecipe(**{name: value for name, value in given.items() if value is not None})
-    model = load_model(args.model, device=args.device, dtype="fp32")
+    loaded = load_model(model, device=device, dtype="fp32")
     file = train(
-        model,
-        path_of(args.out),
+        loaded,
+        path_of(out),
         recipe,
-        stop_after_steps=args.stop_after_steps,
+        stop_after_steps=stop_after_steps,
         report=lambda row: print(json.dumps(row), flush=True),
     )
-    print(f"{recipe.label} is in {file}; run on it as --model {args.model}+{file}")
+    print(f"{recipe.label} is in {file}; run on it as --model {model}+{file}")
     return 0
 
 
-def documents(args: argparse.Namespace) -> int:
+def documents(
+    model: str = Option("embedded", help="the base"),
+    links: list[str] | None = Option(
+        None, metavar="NAME", help="weights trained for it: a shipped name, or a file; may be repeated"
+    ),
+    questions: int = 500,
+    seed: int = 0,
+    lengths: list[int] | None = Option(None, help="time documents of so many tokens"),
+    shape: str | None = Option(None, help="time a model of random weights instead: smollm2-135m or llama-8b"),
+    repeats: int = Option(20, help="of each timing"),
+    source: Literal["memory", "disk"] = Option("memory", help="where the KV is kept"),
+    device: Device = None,
+    out: str = Option(..., metavar="FILE", help="the study; rows go beside it"),
+    json: str | None = Option(None, metavar="OUT", help="the tables with what they were measured on"),
+) -> int:
+    """Two-hop questions over documents that are encoded apart (KVLink)."""
     from backend.base.row_file import RowFile
     from backend.model.load import load_model
     from backend.records.documents import DocumentSpeed
     from backend.studies.document_speed import document_speed
     from backend.studies.documents import ask, gathered
 
-    out = named_file("out", args.out, "study.kvdoc")
-    models = [load_model(args.model, device=args.device)]
-    models += [load_model(f"{args.model}+{name}", device=args.device) for name in args.links]
+    file = named_file("out", out, "study.kvdoc")
+    models = [load_model(model, device=device)]
+    models += [load_model(f"{model}+{name}", device=device) for name in links or ()]
     speed = None
-    rows_path = out.with_suffix(".rows.jsonl")
-    for event in ask(models, args.questions, args.seed, rows_path):
-        show_progress(event.text)
-    if args.lengths:
+    rows_path = file.with_suffix(".rows.jsonl")
+    with progress() as tell:
+        for event in ask(models, questions, seed, rows_path):
+            tell(event.text)
+    if lengths:
         timed = models[0]
-        if args.shape:
+        if shape:
             from backend.bench.common import random_model
 
-            timed = random_model(args.shape, args.device)
-        for step in document_speed(timed, args.lengths, args.repeats, args.source):
-            if isinstance(step, DocumentSpeed):
-                speed = step
-            else:
-                show_progress(step.text)
-    study = gathered(models, args.questions, args.seed, RowFile(rows_path).rows(), speed)
-    out.write_bytes(study.to_bytes())
+            timed = random_model(shape, device)
+        with progress() as tell:
+            for step in document_speed(timed, lengths, repeats, source):
+                if isinstance(step, DocumentSpeed):
+                    speed = step
+                else:
+                    tell(step.text)
+    study = gathered(models, questions, seed, RowFile(rows_path).rows(), speed)
+    file.write_bytes(study.to_bytes())
     print_documents(study)
-    if args.json:
+    if json:
         from backend.bench.common import conditions
 
         on = conditions(models[0].device, next(models[0].module.parameters()).dtype)
-        trained = {name: dict(model.links.facts) for name, model in zip(args.links, models[1:], strict=True)
-                   if model.links is not None}  # fmt: skip
+        trained = {name: dict(one.links.facts) for name, one in zip(links or (), models[1:], strict=True)
+                   if one.links is not None}  # fmt: skip
         report = {"bench": "documents", **on, "trained": trained, **plain_documents(study)}
-        write_json(named_file("json", args.json, "study.json"), report)
-    print(f"rows in {rows_path}, the study in {out}")
+        write_json(named_file("json", json, "study.json"), report)
+    print(f"rows in {rows_path}, the study in {file}")
     return 0
 
 
@@ -280,56 +263,74 @@ def _median(values: Any) -> float:
     return statistics.median(values.tolist()) if len(values) else float("nan")
 
 
-def evaluate_embedded(args: argparse.Namespace) -> int:
+def evaluate_embedded(
+    model: str = "embedded",
+    count: int = Option(200, help="documents per task, or requests per edit"),
+    seed: int = 0,
+    edits: bool = Option(False, "--edits", help="presets as visitors edit them, one change at a time"),
+    typed: bool = Option(False, "--typed", help="questions that people wrote, in no generator's words"),
+) -> int:
+    """Held-out exact match of the embedded model, by task."""
     from backend.model.load import load_model
-    from backend.training.edits import edits, typed
+    from backend.training.edits import edits as by_edit
+    from backend.training.edits import typed as by_people
     from backend.training.evaluate import evaluate, suitability
 
-    model = load_model(args.model)
-    if args.edits:
-        shares = edits(model, args.count, args.seed)
-        report = {"weights": model.info.weights_hash, "count": args.count, "seed": args.seed, "edits": shares}
+    loaded = load_model(model)
+    if edits:
+        shares = by_edit(loaded, count, seed)
+        report = {"weights": loaded.info.weights_hash, "count": count, "seed": seed, "edits": shares}
         print(json.dumps(report, indent=1))
         return 0
-    if args.typed:
-        print(json.dumps({"weights": model.info.weights_hash, "typed": typed(model)}, indent=1))
+    if typed:
+        print(json.dumps({"weights": loaded.info.weights_hash, "typed": by_people(loaded)}, indent=1))
         return 0
     report = {
-        "weights": model.info.weights_hash,
-        "count": args.count,
-        "seed": args.seed,
-        "held_out": evaluate(model, args.count, args.seed),
-        "suitability": suitability(model, args.count, args.seed),
+        "weights": loaded.info.weights_hash,
+        "count": count,
+        "seed": seed,
+        "held_out": evaluate(loaded, count, seed),
+        "suitability": suitability(loaded, count, seed),
     }
     print(json.dumps(report, indent=1))
     return 0
 
 
-def calibrate_familiarity(args: argparse.Namespace) -> int:
+def calibrate_familiarity(
+    model: str = Option("embedded", help="a model that answers the lab's own tasks"),
+    count: int = Option(20, help="requests of each of the 20 kinds"),
+    seed: int = 0,
+    out: str | None = Option(
+        None, metavar="FILE", help="the calibration (familiarity.json beside the weights)"
+    ),
+    json: str | None = Option(None, metavar="OUT", help="what it was found to be worth, with its counts"),
+) -> int:
+    """Learn how surprising a request is to a model that answers it wrongly."""
     from backend.base.machine import versions
     from backend.model.load import load_model
     from backend.session.familiarity import CALIBRATION, calibration_file
     from backend.training.familiarity import answered, calibrate, held_out_requests
 
-    if args.count < 1:
-        raise OptionError(f"--count is {args.count}; at least 1 is needed. Change it.", field="count")
-    model = load_model(args.model)
-    usual = calibration_file(model)
-    if args.out is None and usual is None:
-        raise OptionError(f"{model.info.name} lies in no folder of its own. Give --out FILE.", field="out")
-    out = named_file("out", args.out, CALIBRATION) if args.out else usual
-    told = named_file("json", args.json, "familiarity-20.json") if args.json else None
-    requests, seen = list(held_out_requests(args.count, args.seed)), []
-    for one in answered(model, requests):
-        seen.append(one)
-        show_progress(f"{len(seen)} of {len(requests)} requests answered")
-    calibration, worth = calibrate(model, seen)
-    assert out is not None
-    calibration.save(out)
+    if count < 1:
+        raise OptionError(f"--count is {count}; at least 1 is needed. Change it.", field="count")
+    loaded = load_model(model)
+    usual = calibration_file(loaded)
+    if out is None and usual is None:
+        raise OptionError(f"{loaded.info.name} lies in no folder of its own. Give --out FILE.", field="out")
+    file = named_file("out", out, CALIBRATION) if out else usual
+    told = named_file("json", json, "familiarity-20.json") if json else None
+    requests, seen = list(held_out_requests(count, seed)), []
+    with progress() as tell:
+        for one in answered(loaded, requests):
+            seen.append(one)
+            tell(f"{len(seen)} of {len(requests)} requests answered")
+    calibration, worth = calibrate(loaded, seen)
+    assert file is not None
+    calibration.save(file)
     head = {
-        "weights": model.info.weights_hash,
-        "count": args.count,
-        "seed": args.seed,
+        "weights": loaded.info.weights_hash,
+        "count": count,
+        "seed": seed,
         "versions": versions(),
     }
     if told is not None:
@@ -341,5 +342,5 @@ def calibrate_familiarity(args: argparse.Namespace) -> int:
             f"{what}: AUC {found['auc']} ({low} to {high}) over {found['n']} edited requests, "
             f"{found['wrong']} of them answered wrongly"
         )
-    print(f"The calibration for the weights {model.info.weights_hash} is in {out}")
+    print(f"The calibration for the weights {loaded.info.weights_hash} is in {file}")
     return 0

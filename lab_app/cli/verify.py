@@ -2,45 +2,41 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from typer import Argument
+
 from backend.base.errors import RecordError
-from lab_app.cli.common import add_loading, loading, path_of
+from lab_app.cli.common import Device, DeviceMap, Dtype, Model, Quantise, loading, path_of
 
 if TYPE_CHECKING:
     from backend.studies.gallery import GalleryEntry
 
 
-def add_verify(add: Callable[..., argparse.ArgumentParser]) -> None:
-    """The command's flags."""
-    sub = add(
-        "verify", verify, "Run a saved run or a gallery again; 0 where every answer is the same, else 1."
-    )
-    sub.add_argument("file", metavar="FILE", help="a .kvrun file, a bundle, or a gallery (.json or .jsonl)")
-    sub.add_argument("--model", default="embedded", help="'embedded', a folder in hub layout, or a hub id")
-    sub.add_argument("--device", choices=("cpu", "cuda", "mps"))
-    sub.add_argument("--dtype", choices=("fp32", "bf16", "fp16"))
-    add_loading(sub)
-
-
-def verify(args: argparse.Namespace) -> int:
+def verify(
+    file: str = Argument(..., metavar="FILE", help="a .kvrun file, a bundle, or a gallery (.json or .jsonl)"),
+    model: Model = "embedded",
+    device: Device = None,
+    dtype: Dtype = None,
+    device_map: DeviceMap = None,
+    quantise: Quantise = None,
+) -> int:
+    """Run a saved run or a gallery again; 0 where every answer is the same, else 1."""
     from backend.model.load import load_model
     from backend.records.sharing.bundle import read_file
     from backend.studies.verify import verify_gallery, verify_run
 
-    path = path_of(args.file)
-    model = load_model(args.model, device=args.device, dtype=args.dtype, **loading(args))
+    path = path_of(file)
+    loaded = load_model(model, dtype=dtype, **loading(device, device_map, quantise))
     if path.suffix in (".json", ".jsonl"):
-        checked = verify_gallery(model, *read_gallery(path))
+        checked = verify_gallery(loaded, *read_gallery(path))
     else:
         record = read_file(path).record
         if record is None:
             raise RecordError(f"{path.name} holds a bench and no run. Name a saved run.")
-        checked = iter([verify_run(model, record, path.name)])
+        checked = iter([verify_run(loaded, record, path.name)])
     same = count = 0
     for found in checked:
         count += 1

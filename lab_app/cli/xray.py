@@ -2,58 +2,83 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from functools import partial
+
+from typer import Argument, Context, Option
 
 from backend.base.errors import OptionError
 from backend.logs.pieces import EMBEDDED
 from backend.logs.xray import XRay, xray
 from backend.records.hardware import saved_figures
-from lab_app.cli.common import named_file, path_of, print_table, show_progress, write_json
-from lab_app.cli.xray_model import add_reading, check_reading, plain, read, say_reading
+from lab_app.cli.common import (
+    Device,
+    DeviceMap,
+    Quantise,
+    loading,
+    named_file,
+    path_of,
+    print_table,
+    progress,
+    write_json,
+)
+from lab_app.cli.xray_model import check_reading, plain, read, say_reading
 
 SHOWN = 12  # rows of a table; --json has all
 LONGEST = 44  # characters of an agent's name
 
-
-def add_xray(add: Any) -> None:
-    """Register the command; ``add`` makes a sub-parser from a name, a handler and a help text."""
-    sub = add("xray", run_xray, "What reuse would save of a log of model calls, and why prefixes missed.")
-    sub.add_argument(
-        "log", metavar="FILE", help="JSON lines of calls or spans, or an Inspect log (docs/logs.md)"
-    )
-    sub.add_argument(
-        "--tokenizer", help="folder, tokenizer.json or hub id (the model's; without one: embedded)"
-    )
-    sub.add_argument("--block", type=int, default=16, help="tokens of an engine's block (16)")
-    sub.add_argument("--cache-tokens", type=int, default=400_000, help="of the bounded cache (400000)")
-    sub.add_argument("--machine", metavar="FILE.json", help="figures that kvlab break-even --json saved")
-    sub.add_argument("--hour-price", type=float, default=3.0, help="dollars for an hour of that machine (3)")
-    sub.add_argument("--skip-bad", action="store_true", help="leave out lines that hold no call, and say so")
-    sub.add_argument("--json", metavar="OUT", help="where everything is saved, call by call")
-    add_reading(sub)
+#: Sampled calls are read densely and under reuse methods, and their answers compared.
+model_option = partial(Option, rich_help_panel="With a model")
 
 
-def run_xray(args: argparse.Namespace) -> int:
-    """Handler of the command."""
-    if not 0 <= args.hour_price <= 1e6:
+def run_xray(
+    context: Context,
+    log: str = Argument(
+        ..., metavar="FILE", help="JSON lines of calls or spans, or an Inspect log (docs/logs.md)"
+    ),
+    tokenizer: str | None = Option(
+        None, help="folder, tokenizer.json or hub id (the model's; without one: embedded)"
+    ),
+    block: int = Option(16, help="tokens of an engine's block"),
+    cache_tokens: int = Option(400000, help="of the bounded cache"),
+    machine: str | None = Option(
+        None, metavar="FILE.json", help="figures that kvlab break-even --json saved"
+    ),
+    hour_price: float = Option(3.0, help="dollars for an hour of that machine (3)"),
+    skip_bad: bool = Option(False, "--skip-bad", help="leave out lines that hold no call, and say so"),
+    json: str | None = Option(None, metavar="OUT", help="where everything is saved, call by call"),
+    model: str | None = model_option(None, help="'embedded', a folder in hub layout, or a hub id"),
+    methods: str | None = model_option(None, help="as in --methods of run (naive,kvcomm)"),
+    sample: int | None = model_option(None, help="most calls that are read (50)"),
+    most_tokens: int = model_option(10000000, help="of prompts, over all methods"),
+    warmup: int = model_option(8, help="first calls of a template: they fill pools"),
+    max_new_tokens: int = model_option(64, help="the longest answer"),
+    same: str = model_option("none", help="what has to be equal: none (all of it), number, text, ..."),
+    blame_passes: int = model_option(150, help="caches tried to find what changed an answer; 0: none"),
+    seed: int = model_option(0),
+    budget_mb: int = model_option(4096),
+    device: Device = None,
+    device_map: DeviceMap = None,
+    quantise: Quantise = None,
+) -> int:
+    """What reuse would save of a log of model calls, and why prefixes missed."""
+    if not 0 <= hour_price <= 1e6:
         raise OptionError(
-            f"--hour-price is {args.hour_price:g}; 0 to 1,000,000 dollars are allowed. Change it.",
+            f"--hour-price is {hour_price:g}; 0 to 1,000,000 dollars are allowed. Change it.",
             field="hour-price",
         )
-    check_reading(args)
-    out = named_file("json", args.json, "xray.json") if args.json else None
-    result = xray(
-        path_of(args.log), tokenizer=args.tokenizer or args.model or EMBEDDED, block=args.block,
-        cache_tokens=args.cache_tokens,
-        skip_bad=args.skip_bad, hour_price=args.hour_price, said=show_progress,
-        machine=saved_figures(path_of(args.machine)).machine if args.machine else None,
-    )  # fmt: skip
-    show_progress("")
+    check_reading(context.params)
+    out = named_file("json", json, "xray.json") if json else None
+    with progress() as tell:
+        result = xray(
+            path_of(log), tokenizer=tokenizer or model or EMBEDDED, block=block,
+            cache_tokens=cache_tokens,
+            skip_bad=skip_bad, hour_price=hour_price, said=tell,
+            machine=saved_figures(path_of(machine)).machine if machine else None,
+        )  # fmt: skip
     say(result)
     report = result.plain()
-    if args.model:
-        reading = read(args)
+    if model:
+        reading = read(context.params, loading(device, device_map, quantise))
         say_reading(reading)
         report["model"] = plain(reading)
     if out is not None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from backend.base.errors import OptionError
-from lab_app.cli.common import add_loading, loading, parse_methods, path_of, print_table, show_progress
+from lab_app.cli.common import parse_methods, path_of, print_table, progress
 
 if TYPE_CHECKING:
     from backend.records.log_reading import ReadingRecord
@@ -20,43 +20,17 @@ HEAD = (
 )  # fmt: skip
 
 
-def add_reading(sub: argparse.ArgumentParser) -> None:
-    """The flags of ``kvlab xray --model``."""
-    group = sub.add_argument_group(
-        "with a model", "Sampled calls are read densely and under reuse methods, and their answers compared."
-    )
-    group.add_argument("--model", help="'embedded', a folder in hub layout, or a hub id")
-    group.add_argument("--methods", help=f"as in --methods of run ({METHODS})")
-    group.add_argument("--sample", type=int, help=f"most calls that are read ({SAMPLE})")
-    group.add_argument(
-        "--most-tokens", type=int, default=10_000_000, help="of prompts, over all methods (10000000)"
-    )
-    group.add_argument("--warmup", type=int, default=8, help="first calls of a template: they fill pools (8)")
-    group.add_argument("--max-new-tokens", type=int, default=64, help="the longest answer (64)")
-    group.add_argument(
-        "--same", default="none", help="what has to be equal: none (all of it), number, text, ..."
-    )
-    group.add_argument(
-        "--blame-passes", type=int, default=150,
-        help="caches tried to find what changed an answer; 0: none (150)",
-    )  # fmt: skip
-    group.add_argument("--seed", type=int, default=0)
-    group.add_argument("--budget-mb", type=int, default=4096)
-    group.add_argument("--device", choices=("cpu", "cuda", "mps"))
-    add_loading(sub)
-
-
-def check_reading(args: argparse.Namespace) -> None:
+def check_reading(given: Mapping[str, Any]) -> None:
     """
     Raises:
         OptionError: there is something to read, but no model.
     """
     for flag in ("methods", "sample"):
-        if getattr(args, flag) is not None and not args.model:
+        if given[flag] is not None and not given["model"]:
             raise OptionError(f"--{flag} is for --model, which is not there. Add it.", field="model")
 
 
-def read(args: argparse.Namespace) -> ReadingRecord:
+def read(given: Mapping[str, Any], loaded_so: Mapping[str, Any]) -> ReadingRecord:
     """Read the log's calls on the model that ``--model`` names."""
     from backend.logs.reader import LogReader
     from backend.model.load import load_model
@@ -66,17 +40,19 @@ def read(args: argparse.Namespace) -> ReadingRecord:
     from backend.studies.logged_calls import MOST_CALLS
 
     request = ReadingRequest(
-        tuple(m for m in parse_methods(args.methods or METHODS) if not m.reference),
-        SAMPLE if args.sample is None else args.sample, args.most_tokens,
-        args.blame_passes, args.warmup, args.max_new_tokens, args.same, args.seed,
+        tuple(m for m in parse_methods(given["methods"] or METHODS) if not m.reference),
+        SAMPLE if given["sample"] is None else given["sample"], given["most_tokens"],
+        given["blame_passes"], given["warmup"], given["max_new_tokens"], given["same"], given["seed"],
     )  # fmt: skip
-    calls = list(itertools.islice(LogReader(path_of(args.log), skip_bad=args.skip_bad), MOST_CALLS + 1))
-    for event in read_log(load_model(args.model, **loading(args)), request, calls, args.budget_mb << 20):
-        if isinstance(event, Progress):
-            show_progress(event.text)
-        else:
-            record = event
-    show_progress("")
+    reader = LogReader(path_of(given["log"]), skip_bad=given["skip_bad"])
+    calls = list(itertools.islice(reader, MOST_CALLS + 1))
+    model = load_model(given["model"], **loaded_so)
+    with progress() as tell:
+        for event in read_log(model, request, calls, given["budget_mb"] << 20):
+            if isinstance(event, Progress):
+                tell(event.text)
+            else:
+                record = event
     return record
 
 

@@ -16,7 +16,7 @@ from backend.reproduce.page import INTRODUCTION, page
 from backend.reproduce.reader import FOLDER, read_printed, read_tables
 from backend.reproduce.registry import find, printed, reproductions
 from backend.reproduce.spec import PAPERS, Column, GroupPlan, SweepPlan
-from lab_app.cli.main import parser
+from lab_app.cli.main import COMMANDS, commands
 from lab_app.cli.reproduce import typed
 
 ROOT = FOLDER.parents[1]
@@ -160,13 +160,12 @@ def test_every_printed_figure_stands_somewhere(paper: str) -> None:
 
 
 def test_a_printed_figure_names_what_is_there() -> None:
-    commands = re.findall(r"^    ([\w-]+)", parser().format_help(), re.MULTILINE)
     names = {one.name for one in reproductions()}
     for paper in CAPTIONS:
         for one in printed(paper):
             for said in re.findall(r"`([^`]*)`", f"{one.here} {one.absent}"):
                 if said.startswith("kvlab "):
-                    assert said.split()[1] in commands, said
+                    assert said.split()[1] in COMMANDS, said
                 elif said.startswith(("kvcomm-", "judges-")):
                     assert said in names, said
                 elif said.startswith("python "):
@@ -176,7 +175,8 @@ def test_a_printed_figure_names_what_is_there() -> None:
 
 def test_the_saved_command_has_every_number_that_was_typed() -> None:
     said = "kvlab reproduce judges-table-1 --requests 3 --warmup 10 --warmups 20 --training-steps 0 --seed 4"
-    assert typed(parser().parse_args(said.split()[1:])) == said
+    given = commands().commands["reproduce"].make_context("reproduce", said.split()[2:]).params
+    assert typed(given) == said
 
 
 def test_a_figure_says_where_it_is_or_why_not(tmp_path: Path) -> None:

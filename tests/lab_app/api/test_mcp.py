@@ -17,7 +17,7 @@ from lab_app.api.callers import Callers
 from lab_app.api.mcp import PATH, Tools
 from lab_app.api.tasks import ENDPOINTS
 from lab_app.app import build_app
-from lab_app.cli.main import parser
+from lab_app.cli.main import commands
 from lab_app.server.serve import launch
 from lab_app.visits.visits import VisitStore
 
@@ -130,7 +130,7 @@ def test_only_calls_of_this_page_or_of_programs_are_taken(served: tuple[VisitSto
 @pytest.mark.slow
 def test_without_the_switch_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADIO_MCP_SERVER", "true")  # the framework's own switch does nothing here
-    assert parser().parse_args(["serve"]).mcp is False
+    assert commands().commands["serve"].make_context("serve", []).params["mcp"] is False
     blocks, address = launch(FakeModel, "127.0.0.1", 0, block=False, first_run=None, engine=FakeSession)
     try:
         with httpx.Client(base_url=address, timeout=60) as http:

@@ -20,7 +20,7 @@ from backend.methods.registry import METHODS, option_fields
 from backend.model.load import LoadedModel
 from lab_app.cli.bench import DEFAULTS
 from lab_app.cli.common import parse_methods
-from lab_app.cli.main import main
+from lab_app.cli.main import COMMANDS, main, spread
 
 Run = tuple[int, str, str]
 
@@ -36,10 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def kvlab(capsys: pytest.CaptureFixture[str]) -> Any:
     def run(*args: object) -> Run:
-        try:
-            code = main([str(a) for a in args])
-        except SystemExit as stopped:  # argparse's own
-            code = int(stopped.code or 0)
+        code = main([str(a) for a in args])
         out, err = capsys.readouterr()
         return code, out, err
 
@@ -173,12 +170,33 @@ def test_version_and_help(kvlab: Any) -> None:
         code, out, _ = kvlab(command, "--help")
         assert code == 0
         assert f"kvlab {command}" in out
+    for command in COMMANDS:
+        assert f" {command} " in kvlab("--help")[1]
     assert kvlab()[0] == 2
     assert kvlab("nonsense")[0] == 2
 
 
+def test_what_is_typed_wrongly_is_one_line(kvlab: Any) -> None:
+    assert_one_line(kvlab("run", "math-2"), "'--json'", "`kvlab run --help`")
+    assert_one_line(
+        kvlab("run", "math-2", "--json", "o", "--mode", "odd"), "'--mode'", "'pinned', 'free', 'both'"
+    )
+    assert_one_line(kvlab("run", "math-2", "--json", "o", "--seed", "x"), "'--seed'")
+    assert_one_line(kvlab("serve", "--nonsense"), "--nonsense")
+
+
+def test_flags_with_several_values_or_none() -> None:
+    assert spread(["documents", "--lengths", "5", "6", "--out", "7"]) == [
+        "documents", "--lengths", "5", "--lengths", "6", "--out", "7",
+    ]  # fmt: skip
+    assert spread(["--ray"]) == ["--ray", ""]
+    assert spread(["--ray", "--seed", "1"]) == ["--ray", "", "--seed", "1"]
+    assert spread(["--ray", "head:10001"]) == ["--ray", "head:10001"]
+    assert spread([]) == []
+
+
 def test_listing_and_help_load_no_torch() -> None:
-    code = "import sys\nfrom lab_app.cli.main import main, parser\nparser()\nsys.exit('torch' in sys.modules)"
+    code = "import sys\nfrom lab_app.cli.main import main\nmain(['--help'])\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
 
 
@@ -418,7 +436,7 @@ def test_bench_drops_nothing_that_was_typed(kvlab: Any) -> None:
 
 
 def test_benchs_help_has_every_default(kvlab: Any) -> None:
-    said = " ".join(kvlab("bench", "--help")[1].split())
+    said = " ".join(kvlab("bench", "--help")[1].replace("│", " ").split())
     for name, usual in DEFAULTS.items():
         assert usual is None or f"({usual}" in said.partition(f" --{name} ")[2].partition(" --")[0], name
     assert "'embedded', 'smollm2-135m', 'llama-8b' (random weights), or a model" in said

@@ -60,7 +60,7 @@ def test_everything_that_the_image_copies_is_there_and_nothing_else(space: Path)
 
 
 def test_the_copy_runs_by_itself(space: Path) -> None:
-    code = "import lab_app.cli.space as s; from lab_app.cli.main import parser; print(s.ROOT); parser()"
+    code = "import lab_app.cli.space as s; from lab_app.cli.main import commands; print(s.ROOT); commands()"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=space, capture_output=True, text=True, timeout=300,
         env={"PATH": "", "PYTHONPATH": str(space), "PYTHONDONTWRITEBYTECODE": "1"},

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backend.base.errors import OptionError
-from lab_app.cli.main import hosting_of, parser
+from lab_app.cli.main import commands, hosting_of
 from lab_app.server.hosting import SPACE_FRAMES, Hosting
 from lab_app.server.serve import serve
 
@@ -38,8 +38,8 @@ def test_the_command_line_goes_before_the_environment(monkeypatch: pytest.Monkey
         ("STATIC_LAB", "https://a.org/"), ("DATA_REPOSITORY", "me/runs"),
     ):  # fmt: skip
         monkeypatch.setenv(f"KVLAB_{name}", value)
-    given = ["serve", "--proxy", "::1", "--data", "/here", "--static-lab", "https://b.org/"]
-    assert hosting_of(parser().parse_args(given)) == Hosting(
+    given = ["--proxy", "::1", "--data", "/here", "--static-lab", "https://b.org/"]
+    assert hosting_of(commands().commands["serve"].make_context("serve", given).params) == Hosting(
         ("https://a.org", "https://b.org"), "https://b.org/", ("::1", "10.0.0.0/8"), Path("/here"), "me/runs"
     )
     assert Hosting.read({}) == Hosting()
