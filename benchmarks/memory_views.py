@@ -3,9 +3,10 @@ int8, half).
 
 Sends a preset's requests through the pipeline densely and looks at every text that another context encoded:
 the *master* is that encoding, a *sibling* is what a reader's cache holds of the text, as dense computed it or
-as a method of reuse left it, each method with its defaults. Prints JSON: bytes of the siblings under each view over their bytes as computed,
-of siblings and masters together, and the relative error (L2 over all keys, and over all values) of the caches
-read back. The share of blocks that a view keeps is what TokenDance's compression rests on.
+as a method of reuse left it, each method with its defaults. Prints JSON: bytes of the siblings under each
+view over their bytes as computed, of siblings and masters together, and the relative error (L2 over all keys,
+and over all values) of the caches read back. The share of blocks that a view keeps is what TokenDance's
+compression rests on.
 """
 
 from __future__ import annotations

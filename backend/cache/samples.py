@@ -172,6 +172,9 @@ class TextEncoder(Protocol):
     def anchor_tokens(self, ids: Sequence[int]) -> KVSegment:
         """A text's anchor tokens, where the weights were trained with them."""
 
+    def packet(self, ids: Sequence[int]) -> KVSegment:
+        """A text between its wrappers, where the weights were trained with them."""
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of tokens."""
 

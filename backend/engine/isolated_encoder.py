@@ -24,6 +24,7 @@ from backend.model.link_tokens import Links, anchors_of
 from backend.records.run import EARLIER
 
 ALONE = "encoded by itself"
+WRAPPED = "encoded by itself, between trained tokens"
 ANCHORED = "anchor tokens in place of the text"
 
 
@@ -74,6 +75,18 @@ class IsolatedEncoder:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of tokens."""
         return self.runner.model.tokens.decode(ids)
+
+    @torch.inference_mode()
+    def packet(self, ids: Sequence[int]) -> KVSegment:
+        """A text between its wrappers (KV Packet), all of them kept."""
+        assert self.links is not None, "wrappers belong to weights that they were trained for"
+        text = self.runner.model.module.get_input_embeddings()(self.runner.ids(ids))[0]
+        before, behind = self.links.anchor_tokens.chunk(2)
+        whole = torch.cat([before, text, behind])
+        cache, tokens = self.runner.model.new_cache(len(whole)), len(whole)
+        sees = torch.ones(tokens, tokens, dtype=torch.bool).tril()
+        self.runner.forward_seeing(whole[None], cache, sees, torch.arange(tokens))
+        return cache.segment(0, tokens, self.runner.model.rotation, exact=True, context=WRAPPED)
 
     @torch.inference_mode()
     def anchor_tokens(self, ids: Sequence[int]) -> KVSegment:

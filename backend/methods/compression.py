@@ -1,4 +1,5 @@
-"""Documents made shorter before they are read: tokens dropped, or anchor tokens in a text's place."""
+"""Documents changed before they are read: tokens dropped, anchor tokens in a text's place, or wrappers around
+it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ def shortened(
 
     "drop" keeps the tokens that the reader's model could not have guessed, reading the text alone: a share
     ``rate`` goes (prompt compression, LLMLingua's idea with the model itself in the place of a small one).
-    "anchors" puts anchor tokens into the text's place, at the rate that they were trained at.
+    "anchors" puts anchor tokens into the text's place, at the rate that they were trained at. "packet" puts
+    trained tokens before and behind it; their ids here are fillers, for they are copied, never forwarded.
     """
     encoder = context.encoder
     assert encoder is not None, "the prompt was laid out without an encoder"
@@ -30,7 +32,8 @@ def shortened(
             if compression == "drop":
                 own = tuple(own[i] for i in kept_tokens(encoder.surprisal(own), rate).tolist())
             else:
-                apart[span.name] = encoder.anchor_tokens(own)
+                made = encoder.packet if compression == "packet" else encoder.anchor_tokens
+                apart[span.name] = made(own)
                 own = own[:1] * apart[span.name].tokens
         spans.append(replace(span, start=len(ids), end=len(ids) + len(own)))
         ids += own

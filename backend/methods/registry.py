@@ -18,6 +18,7 @@ from backend.methods.kvcomm.method import KVCommMethod
 from backend.methods.kvcomm.palkv import PalKVMethod
 from backend.methods.kvcomm.slot_aligned import SlotAlignedMethod
 from backend.methods.kvlink import KVLinkMethod
+from backend.methods.kvpacket import KVPacketMethod
 from backend.methods.masked import MaskedMethod
 from backend.methods.naive import NaiveMethod
 from backend.methods.options import Options
@@ -47,6 +48,7 @@ METHODS: tuple[type[Method], ...] = (
     PromptCacheMethod,
     BlockAttentionMethod,
     KVLinkMethod,
+    KVPacketMethod,
     ApeMethod,
     SegmentsMethod,
     RelayCachingMethod,

@@ -41,8 +41,9 @@ class Links:
         links: (documents, tokens, hidden) embeddings behind the document of each index; may hold no token.
         edges: (2, hidden) embeddings of KV-START and KV-END; (0, hidden) where there are none
             (Block-Attention).
-        anchor_tokens: (most, hidden) embeddings that stand for a chunk of a document; (0, hidden): none.
-        compression: how documents were compressed in training: "none", "drop" or "anchors".
+        anchor_tokens: (most, hidden) embeddings that stand for a chunk of a document; (0, hidden): none. With
+            "packet" the first half stands before each document, and the second behind it.
+        compression: how documents were changed in training: "none", "drop", "anchors" or "packet".
         rate: share of a document's tokens that the compression took away.
         chunk_tokens: a document's tokens that share one set of anchors.
     """

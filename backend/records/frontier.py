@@ -21,7 +21,7 @@ class FrontierPoint:
     Attributes:
         parts: decisions that it takes beside reading the prompt: reuse, choice, gate, and the second reading.
         round: the last one in which it was measured, from 1.
-        on: none of the last round costs as little and flips fewer.
+        on: none of the last round costs as little and flips as few, and is better in one of the two.
     """
 
     method: str

@@ -96,14 +96,15 @@ def base_arms(weights: str) -> tuple[DocumentArm, ...]:
 
 def adapted_arms(weights: str, links: Links) -> tuple[DocumentArm, ...]:
     """Dense, and what the weights were trained for; for KVLink also with its link tokens left out."""
+    packet = links.compression == "packet"
     block = not links.tokens and not len(links.edges)
     label = str(links.facts.get("label") or ("Block-Attention" if block else f"KVLink{links.tokens}"))
     if links.facts.get("rank") == 0:
-        label += ", links only"
-    if links.compression != "none":
+        label += ", links only" * (not packet)
+    if links.rate:
         label += f", {links.compression} {links.rate:.0%}"
     options: dict[str, str] = {}
-    if links.compression != "none":
+    if links.rate:
         rates = {value: name for name, value in RATES.items()}
         if links.compression == "drop" and links.rate not in rates:
             raise OptionError(
@@ -112,7 +113,7 @@ def adapted_arms(weights: str, links: Links) -> tuple[DocumentArm, ...]:
                 field="documents.links",
             )
         options = {"compression": links.compression, "rate": rates.get(links.rate, "half")}
-    method = "block_attention" if block and not options else "kvlink"
+    method = "kvpacket" if packet else "block_attention" if block and not options else "kvlink"
     arms = [
         DocumentArm(f"Dense on {label}’s weights", "dense", {}, weights, True),
         DocumentArm(label, method, options, weights, True, links.compression, links.rate),

@@ -21,6 +21,7 @@ from typing import Any
 
 from backend.base.errors import OptionError
 from backend.base.statistics import Share, bootstrap, lower_limit, upper_limit
+from backend.methods.composed import ComposedMethod, ComposedOptions
 from backend.records.frontier import AGREE, Ahead, Frontier, FrontierPoint
 from backend.records.request import MethodChoice
 from backend.records.sweep import Cell, Count
@@ -190,7 +191,10 @@ def reading_of(row: Row) -> Reading:
 
 def parts_of(choice: MethodChoice) -> int:
     """Decisions of a method: one, and of a composition one for each part that is not none."""
-    return 1 + sum(bool(choice.options.get(name, "none") != "none") for name in ("selector", "gate"))
+    if choice.name != ComposedMethod.name:
+        return 1
+    options = ComposedOptions(**choice.options)
+    return 1 + (options.selector != "none") + (options.gate != "none")
 
 
 def point(label: str, readings: Readings, full: Readings, parts: int, round_number: int) -> FrontierPoint:
@@ -274,7 +278,13 @@ def _difference(
 def _ordered(
     points: Mapping[str, FrontierPoint], now: Mapping[str, FrontierPoint]
 ) -> tuple[FrontierPoint, ...]:
-    lost = regrets(now.values())
-    marked = [replace(p, on=lost.get(p.method) == 0 and p.cost.value < 1) for p in points.values()]
+    marked = [replace(p, on=p.method in now and _undominated(p, now.values())) for p in points.values()]
     order: Sequence[FrontierPoint] = sorted(marked, key=lambda p: (-p.round, p.cost.value, p.share.value))
     return tuple(order)
+
+
+def _undominated(p: FrontierPoint, points: Collection[FrontierPoint]) -> bool:
+    """Does it cost less than the full read, and is none at least as good in both and better in one?"""
+    mine = p.cost.value, p.share.value
+    others = ((q.cost.value, q.share.value) for q in points)
+    return p.cost.value < 1 and not any(x <= mine[0] and y <= mine[1] and (x, y) != mine for x, y in others)

@@ -89,11 +89,14 @@ def train_links(
     embedding_rate: float | None = Option(None, help="learning rate of the link tokens (0.01)"),
     warmup_steps: int | None = None,
     decay_share: float | None = Option(None, help="last part of the steps, where the rates fall to 0"),
-    mixture: str | None = Option(None, help="lab, paper, no-summary, no-conversation, qa-only or no-dense"),
+    mixture: str | None = Option(
+        None, help="lab, paper, no-summary, no-conversation, qa-only, no-dense or apart"
+    ),
     teacher: float | None = Option(
         None, help="share of the loss that follows the base's own full reading (0)"
     ),
-    compression: str | None = Option(None, help="of documents: none, drop or anchors"),
+    compression: str | None = Option(None, help="of documents: none, drop or anchors; or packet (KV Packet)"),
+    wrappers: int | None = Option(None, help="trained tokens on each side of a packet (8)"),
     compressed: float | None = Option(None, help="share of a document's tokens taken away (0.5)"),
     chunk_tokens: int | None = Option(None, help="text tokens that share one set of anchors (100)"),
     shuffle: bool | None = Option(

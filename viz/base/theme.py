@@ -84,6 +84,7 @@ METHOD_NAMES = {
     "promptcache": "PromptCache",
     "block_attention": "Block-Attention",
     "kvlink": "KVLink",
+    "kvpacket": "KV Packet",
     "ape": "APE",
     "relaycaching": "RelayCaching",
     "repair": "Repair",

@@ -41,6 +41,8 @@ MIXTURES: dict[str, Mixture] = {
     "no-summary": _without(LAB, "summary apart"),
     "no-conversation": _without(LAB, "conversation apart"),
     "qa-only": _without(LAB, "conversation apart", "summary apart", "tasks"),
+    # where what is trained stands around documents alone, other examples teach it nothing
+    "apart": {"documents apart": 80, "conversation apart": 20},
     # controls that show what the dense examples contribute
     "no-dense": _without(LAB, "documents", "tasks"),
 }

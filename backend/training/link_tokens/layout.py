@@ -61,12 +61,14 @@ class Laid:
         self.position += range(first, first + count)
         self.next = first + count
 
-    def add_soft(self, rows: Sequence[int], owner: int = REST, chunk: int = 0) -> None:
-        """Trained tokens; those of a document are its anchors."""
+    def add_soft(
+        self, rows: Sequence[int], owner: int = REST, chunk: int = 0, *, anchors: bool = False
+    ) -> None:
+        """Trained tokens; ``anchors``: the document is seen through them alone."""
         start = len(self.ids)
         self.add([0] * len(rows), owner, chunk)
         self.soft[start:] = rows
-        self.anchor[start:] = [owner != REST] * len(rows)
+        self.anchor[start:] = [anchors] * len(rows)
 
 
 def put_document(into: Laid, ids: Sequence[int], index: int, links: Links) -> None:
@@ -74,7 +76,12 @@ def put_document(into: Laid, ids: Sequence[int], index: int, links: Links) -> No
     if links.compression == "anchors":
         for number, (start, end, anchors) in enumerate(anchors_of(len(ids), links.rate, links.chunk_tokens)):
             into.add(ids[start:end], index, number, dropped=True)
-            into.add_soft([links.row("anchor", a) for a in range(anchors)], index, number)
+            into.add_soft([links.row("anchor", a) for a in range(anchors)], index, number, anchors=True)
+    elif links.compression == "packet":
+        rows = [links.row("anchor", a) for a in range(len(links.anchor_tokens))]
+        into.add_soft(rows[: len(rows) // 2], index)
+        into.add(ids, index)
+        into.add_soft(rows[len(rows) // 2 :], index)
     else:
         into.add(ids, index)
     into.add_soft([links.row("link", index, token) for token in range(links.tokens)])

@@ -41,6 +41,8 @@ class LinkRecipe:
     ``links``: link tokens behind a document. ``edges``: KV-START and KV-END; with neither, the layout is
     Block-Attention's. ``rank``: of the deltas; 0 trains the link tokens alone (a control). ``compression``:
     "none", "drop" (tokens that say the least) or "anchors"; ``compressed`` is the share of tokens taken away.
+    "packet" takes none away: ``wrappers`` trained tokens stand before and as many behind each document,
+    encoded with it (KV Packet).
     ``teacher``: share of the loss that is the KL from the base's own dense reading, in the kinds that the
     base has learnt; the rest is the answer's. ``shuffle``: may a question's documents stand in any order?
     """
@@ -59,6 +61,7 @@ class LinkRecipe:
     compression: str = "none"
     compressed: float = 0.5
     chunk_tokens: int = 100
+    wrappers: int = 8
     teacher: float = 0.0
     shuffle: bool = True
 
@@ -70,7 +73,7 @@ class LinkRecipe:
         """
         allowed: tuple[tuple[str, Any, Sequence[Any] | tuple[float, float]], ...] = (
             ("mixture", self.mixture, list(MIXTURES)),
-            ("compression", self.compression, ["none", "drop", "anchors"]),
+            ("compression", self.compression, ["none", "drop", "anchors", "packet"]),
         )
         for name, value, choices in allowed:
             if value not in choices:
@@ -81,7 +84,7 @@ class LinkRecipe:
         ranges = {
             "steps": (1, 10_000_000), "batch": (1, 4096), "links": (0, 64), "rank": (0, 512),
             "rate": (0.0, 1.0), "embedding_rate": (0.0, 1.0), "compressed": (0.0, 0.95),
-            "chunk_tokens": (1, 4096), "teacher": (0.0, 1.0),
+            "chunk_tokens": (1, 4096), "wrappers": (1, 64), "teacher": (0.0, 1.0),
         }  # fmt: skip
         for name, (low, high) in ranges.items():
             if not low <= getattr(self, name) <= high:
@@ -89,7 +92,7 @@ class LinkRecipe:
                     f"{name} is {getattr(self, name)}; allowed: {low:g} to {high:g}. Change it.",
                     field=f"links.{name}",
                 )
-        if not self.rank and not self.links and not self.edges and self.compression != "anchors":
+        if not self.rank and not self.links and not self.edges and not self.anchors:
             raise OptionError(
                 "With no link token, no edge and rank 0 there is nothing to train. Give a rank, or links.",
                 field="links.rank",
@@ -97,7 +100,9 @@ class LinkRecipe:
 
     @property
     def anchors(self) -> int:
-        """Most anchors of a chunk."""
+        """Most anchors of a chunk, or all tokens around a document."""
+        if self.compression == "packet":
+            return 2 * self.wrappers
         if self.compression != "anchors":
             return 0
         return max(1, round(self.chunk_tokens * (1 - self.compressed)))
@@ -105,6 +110,8 @@ class LinkRecipe:
     @property
     def label(self) -> str:
         """KVLink5, Block-Attention, ..."""
+        if self.compression == "packet":
+            return f"KV Packet{self.wrappers}"
         name = f"KVLink{self.links}" if self.edges or self.links else "Block-Attention"
         return name if self.shuffle else f"{name}, unshuffled"
 
@@ -151,7 +158,7 @@ class Trainee:
     def as_links(self, facts: dict[str, Any] | None = None) -> Links:
         """The link tokens as they are now; they share the trained tensors."""
         r = self.recipe
-        rate = r.compressed if r.compression != "none" else 0.0
+        rate = r.compressed if r.compression in ("drop", "anchors") else 0.0
         about = (r.compression, rate, r.chunk_tokens, facts or {})
         return Links(self.links, self.edges, self.anchors, *about)
 

@@ -27,6 +27,7 @@ from backend.methods.base import Method
 from backend.methods.block_attention import BlockAttentionMethod
 from backend.methods.dense import dense_plan
 from backend.methods.kvlink import KVLinkMethod, KVLinkOptions
+from backend.methods.kvpacket import KVPacketMethod
 from backend.methods.plan import Compute, Plan, Reuse
 from backend.methods.promptcache import PromptCacheMethod, PromptCacheOptions, documents
 from backend.model.link_tokens import Links, apply_links, base_hash, kept_tokens, load_links, projections
@@ -75,8 +76,7 @@ def context_of(
 
 def carry_out(method: Method, model: LoadedModel) -> tuple[Plan, Prefill, Engine, PromptInContext]:
     engine, log, context = context_of(model)
-    if isinstance(method, KVLinkMethod):
-        context = method.layout(context)
+    context = method.layout(context)
     plan = method.plan(context, log, Clock())
     return plan, engine.execute(context.prompt, plan, Clock()), engine, context
 
@@ -93,6 +93,7 @@ RECIPES = {
     "links only": LinkRecipe(links=3, rank=0),
     "block": LinkRecipe(links=0, edges=False, rank=4),
     "anchors": LinkRecipe(links=1, rank=4, compression="anchors", compressed=0.5, chunk_tokens=5),
+    "packet": LinkRecipe(links=0, edges=False, rank=0, compression="packet", wrappers=3, mixture="apart"),
     "drop": LinkRecipe(links=1, rank=4, compression="drop", compressed=0.5),
 }
 
@@ -134,7 +135,7 @@ def one_pass(trainee: Trainee, model: LoadedModel, apart: bool = True, texts: di
 # -- what equals what
 
 
-@pytest.mark.parametrize("name", [n for n in RECIPES if n != "block"])
+@pytest.mark.parametrize("name", [n for n in RECIPES if n not in ("block", "packet")])
 def test_kvlink_assembles_what_it_was_trained_on(base: LoadedModel, name: str) -> None:
     """Copied documents, moved, with link tokens forwarded, give the logits of one pass under the mask."""
     recipe = RECIPES[name]
@@ -156,6 +157,27 @@ def test_block_attention_assembles_what_it_was_trained_on(base: LoadedModel) -> 
     assert error(found.logits, one_pass(trainee, model)) <= TOLERANCE
     assert not plan.links
     assert "weights trained" in plan.reason
+
+
+def test_a_packet_is_read_as_it_was_trained(base: LoadedModel) -> None:
+    """Wrappers see the document, and it sees those before it; none of them is forwarded with the prompt."""
+    trainee, model = trained(base, RECIPES["packet"])
+    plan, found, _, context = carry_out(KVPacketMethod(KVPacketMethod.Options()), model)
+    assert len(context.prompt.ids) == len(context_of(model)[2].prompt.ids) + 3 * 2 * 3
+    assert error(found.logits, one_pass(trainee, model)) <= TOLERANCE
+    assert not plan.links
+    assert found.forwarded_tokens == int((found.actions[0] == COMPUTED).sum())
+    for span in documents(context):
+        assert (found.actions[:, span.start : span.end] == REUSED).all()
+
+
+def test_without_wrappers_a_packet_is_refused(base: LoadedModel) -> None:
+    method = KVPacketMethod(KVPacketMethod.Options())
+    _, log, context = context_of(base)
+    assert method.layout(context) is context
+    plan = method.plan(context, log, Clock())
+    assert plan.state == "fallback"
+    assert "kvlab train-links --compression packet" in plan.reason
 
 
 def test_dense_examples_are_read_as_usual(base: LoadedModel) -> None:
@@ -420,7 +442,7 @@ def steps_of(base: LoadedModel, folder: Path, recipe: LinkRecipe, *stops: int | 
 QUICK = LinkRecipe(steps=6, batch=2, rank=2, links=1, warmup_steps=1)
 
 
-@pytest.mark.parametrize("compression", ["none", "anchors", "drop"])
+@pytest.mark.parametrize("compression", ["none", "anchors", "drop", "packet"])
 def test_an_interrupted_training_is_the_whole_one(
     base: LoadedModel, tmp_path: Path, compression: str
 ) -> None:

@@ -67,6 +67,7 @@ def test_the_search_finds_the_frontier_and_the_simplest_within_noise(tmp_path: P
     assert by_name["kvcomm>epic"].share.of == 80
     assert by_name[found.best].flips <= by_name["kvcomm>epic"].flips
     assert by_name["kvcomm>epic"].cost.value == 0.5
+    assert not [p.method for p in found.points if p.on and p.cost.value > by_name[found.best].cost.value]
     left = [p.method for p in found.points if p.round < 4]
     assert left, "nobody was left out"
     assert "kvcomm>epic" in finding(found)
