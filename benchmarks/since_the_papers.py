@@ -1,0 +1,91 @@
+"""Methods since the papers beside their controls: flips by preset with exact intervals, in Markdown.
+
+Reads the rows that ``kvlab sweep presets/sweeps/since-the-papers.yaml`` left (or ``kvlab frontier`` with that
+file as ``--held-out``): per preset and over all, answers that are not the full read's and tokens computed;
+then each method against its controls, problem by problem (McNemar's exact test, Holm's correction over the
+pairs). Prints the table, and with ``--json`` writes the numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from backend.base.machine import versions
+from backend.base.statistics import lower_limit, upper_limit
+from backend.sweeps.compare import holm, mcnemar
+from backend.sweeps.grid import shards_of
+from backend.sweeps.read import read_sweep
+from backend.sweeps.rows import Row
+from backend.sweeps.run import Recorded, SweepDone, run_sweep
+from backend.sweeps.store import SweepStore
+
+SWEEP = Path(__file__).resolve().parents[1] / "presets" / "sweeps" / "since-the-papers.yaml"
+RANDOM, QUERY = "random_k:ratio=0.2+fresh_layers=0", "query_norm:ratio=0.2+fresh_layers=0"
+CONTROLS = (
+    ("prophetkv", RANDOM), ("prophetkv", QUERY), ("ape", "ape untuned"), ("ape", "block_attention"),
+    ("relaycaching", "relay random"), ("relaycaching", "relay none"),
+)  # fmt: skip
+ALL = "all"
+
+
+def counted(rows: list[Row], dense: dict[tuple[str, int], Row]) -> dict[str, Any]:
+    flips, seen = sum(row.as_dense is False for row in rows), len(rows)
+    whole = sum(dense[row.task, row.problem].forwarded_tokens for row in rows)
+    return {
+        "problems": seen,
+        "flips": flips,
+        "flipped_95": [round(lower_limit(flips, seen, 0.975), 3), round(upper_limit(flips, seen, 0.975), 3)],
+        "tokens_computed": round(sum(row.forwarded_tokens for row in rows) / whole, 3),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", type=Path, help="the SQLite file")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    sweep = read_sweep(SWEEP)
+    with SweepStore(args.rows) as store:
+        *_, done = run_sweep(sweep, store, Recorded(store))
+        weights = store.weights(shards_of(sweep)[0].models)
+    assert isinstance(done, SweepDone)
+    by_method: dict[str, list[Row]] = {}
+    for _, method, row in done.rows:
+        by_method.setdefault(method, []).append(row)
+    dense = {(row.task, row.problem): row for row in by_method.pop("dense")}
+    presets = list(dict.fromkeys(row.task for row in dense.values()))
+    table = {
+        method: {
+            preset: counted([r for r in rows if preset in (r.task, ALL)], dense) for preset in (*presets, ALL)
+        }
+        for method, rows in by_method.items()
+    }
+    print("| flips | " + " | ".join(presets) + " | all | tokens computed |\n|" + "---|" * (len(presets) + 3))
+    for method, found in table.items():
+        cells = [
+            f"{x['flips']} of {x['problems']} ({x['flipped_95'][0]:.0%} to {x['flipped_95'][1]:.0%})"
+            for x in found.values()
+        ]
+        print(f"| {method} | {' | '.join(cells)} | {found[ALL]['tokens_computed']:.0%} |")
+    flipped = {m: {(r.task, r.problem): r.as_dense is False for r in rows} for m, rows in by_method.items()}
+    pairs = []
+    for method, control in CONTROLS:
+        mine, other = flipped[method], flipped[control]
+        worse = sum(mine[k] and not other[k] for k in mine)
+        better = sum(other[k] and not mine[k] for k in mine)
+        p = mcnemar(worse, better)
+        pairs.append({"method": method, "control": control, "only_it": worse, "only_control": better, "p": p})
+    for pair, corrected in zip(pairs, holm([pair["p"] for pair in pairs]), strict=True):
+        pair["holm"] = corrected
+        print(*(f"{v:.4f}" if isinstance(v, float) else v for v in pair.values()))
+    if args.json:
+        report = {"weights": weights, "versions": versions(), "complete": done.complete, "methods": table}
+        args.json.write_text(json.dumps(report | {"pairs": pairs}, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
