@@ -23,8 +23,8 @@ from lab_app.app import FIRST_RUN
 from lab_app.pages.judge import page as judge
 from lab_app.pages.sweeps import page as sweeps
 from lab_app.pages.tour import html as tour_html
-from lab_app.pages.tour.page import notes
 from lab_app.pages.tour.steps import recorded, steps
+from lab_app.pages.tour.view import notes
 from lab_app.static_lab.settings import METHOD, axes, revised, setting
 from lab_app.static_lab.site import ASSETS, ROOT, Entry, Site, template
 from lab_app.ui.first_runs import first_run

@@ -19,7 +19,8 @@ from backend.records.events import Progress
 from lab_app.ui import fields, html, text
 from lab_app.ui.components import figure_view, payload
 from lab_app.ui.fields import Node
-from lab_app.ui.page import STATUS, PageBuilder, unexpected
+from lab_app.ui.one_run import unexpected
+from lab_app.ui.page import STATUS, PageBuilder
 from lab_app.ui.streaming import Throttle
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import NumberField, Problem, Problems

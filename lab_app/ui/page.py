@@ -12,7 +12,6 @@ the current ``gr.Blocks`` and says what they do, and one line in ``lab_app.pages
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,14 +19,13 @@ from typing import Any
 
 import gradio as gr
 
-from backend.base.errors import LabError, RunCancelled
+from backend.base.errors import LabError
 from lab_app.ui import html, text
-from lab_app.ui.components import block, error_slot, hidden_button
-from lab_app.ui.fields import Fields, Node, Standing
+from lab_app.ui.components import hidden_button
+from lab_app.ui.one_run import unexpected
+from lab_app.ui.page_widgets import Answer, PageWidgets, merged
 from lab_app.ui.streaming import coalesced
 from lab_app.ui.types import Given, Update
-from lab_app.ui.validation import Problem, Problems
-from lab_app.visits.queue import wait_for_turn
 from lab_app.visits.visits import Visit, VisitStore
 
 LOG = logging.getLogger("lab_app")
@@ -39,7 +37,6 @@ STATUS = ("status", "run", "cancel")  # what every measurement may change, besid
 Act = Callable[[Visit, Given], Update]
 Select = Callable[[Visit, Given, Any], Update]
 Steps = Callable[[Visit, Given], Iterator[Update]]
-Answer = dict[Any, Any]
 Sent = dict[tuple[str, str], Any]  # by page and name
 
 
@@ -61,7 +58,7 @@ class PageSpec:
     build: Callable[[PageBuilder], None]
 
 
-class PageBuilder:
+class PageBuilder(PageWidgets):
     """A page in the making.
 
     Args:
@@ -71,13 +68,6 @@ class PageBuilder:
         ids: how its elements' ids begin; usually the key.
         views: boxes that its handlers may ask for by one name.
         pipeline: the pipeline's page, for what another page shows there.
-
-    Attributes:
-        widgets: by name.
-        fields: components of many controls (``lab_app.ui.fields``), by name.
-        home: the component in which each of their nodes stands, by the node's name.
-        rules: what becomes of further keys of an update, as updates by name.
-        forms: of the pipeline's page: how components of many controls are declared, of all pages, by id.
     """
 
     def __init__(
@@ -90,60 +80,15 @@ class PageBuilder:
         views: dict[str, InputView] | None = None,
         pipeline: PageBuilder | None = None,
     ) -> None:
-        self.key, self.lab, self.session = key, lab, session
-        self.ids = ids or f"kv-{key}"
+        super().__init__(key, ids or f"kv-{key}")
+        self.lab, self.session = lab, session
         self.views = {} if views is None else views
         self.pipeline = pipeline
-        self.widgets: dict[str, Any] = {}
-        self.fields: dict[str, Fields] = {}
-        self.home: dict[str, str] = {}
-        self.forms: dict[str, Any] = {}
-        self.rules: dict[str, Callable[[Any], Update]] = {}
-        self._own_errors: set[str] = set()
+        if pipeline is not None:
+            self.forms = pipeline.forms
         self._arrive: Act = lambda visit, given: {}
         self._follow: tuple[Act, tuple[str, ...]] = (lambda visit, given: {}, ())
         self._events: list[Callable[[], None]] = []
-
-    def __getitem__(self, name: str) -> Any:
-        return self.widgets[name]
-
-    # -- widgets ---------------------------------------------------------------------------------------------
-
-    def add(self, **widgets: Any) -> None:
-        """Give widgets their names."""
-        self.widgets.update(widgets)
-
-    def block(self, name: str, value: str = "", **extra: Any) -> gr.HTML:
-        """A named piece of server-made HTML, morphed into place."""
-        self.widgets[name] = found = block(
-            f"{self.ids}-{name.replace('_', '-')}".removeprefix("kv-"), value, **extra
-        )
-        return found
-
-    def form(self, name: str, *nodes: Node, own: bool = False, **extra: Any) -> Fields:
-        """A component of many controls; its nodes are as other widgets to handlers, by their names.
-        ``own``: ``"errors"`` leaves its messages as they are."""
-        elem_id = f"{self.ids}-{name}"
-        self.fields[name] = found = Fields(elem_id, *nodes, **extra)
-        (self.pipeline or self).forms[elem_id] = found.spec
-        self.widgets[name] = found.widget
-        self.home |= dict.fromkeys(found.nodes, name)
-        if own:
-            self._own_errors |= {node for node in found.nodes if node.startswith("error_")}
-        return found
-
-    def event(self, name: str) -> Any:
-        """What a press on a button is, or a choice in a list with an event of its own, by its name."""
-        home = self.home[name]
-        return getattr(self.widgets[home], self.fields[home].nodes[name].look["event"])
-
-    def error(self, name: str, own: bool = False) -> gr.HTML:
-        """An empty place for messages about ``name``; ``own``: ``"errors"`` leaves it as it is."""
-        place = f"{self.ids}-{name}".removeprefix("kv-").replace("_", "-")
-        self.widgets[f"error_{name}"] = found = error_slot(place)
-        if own:
-            self._own_errors.add(f"error_{name}")
-        return found
 
     def mount(self) -> gr.Column:
         """The column of a page that is hidden until somebody goes to it, and the buttons that open it."""
@@ -269,11 +214,6 @@ class PageBuilder:
 
     # -- the framework's side --------------------------------------------------------------------------------
 
-    @property
-    def outputs(self) -> list[Any]:
-        """The widgets that a handler may change."""
-        return list(self.widgets.values())
-
     def boxes(self, names: Sequence[str]) -> list[Any]:
         """The components that hold the boxes which are asked for by these names, each once."""
         found = {}
@@ -289,11 +229,6 @@ class PageBuilder:
             view = self.views.get(name)
             out += [(self, name)] if view is None else [(view.page, box) for box in view.names]
         return out
-
-    def standing(self, visit: Visit) -> Standing:
-        """How the page's components of many controls stand in a visit."""
-        found: Standing = visit.pages.setdefault(f"{self.key} fields", Standing())
-        return found
 
     def _sent(self, visit: Visit, names: Sequence[str], values: Sequence[Any]) -> Sent:
         """What a browser sent for each box that was asked for."""
@@ -397,133 +332,3 @@ class PageBuilder:
         except Exception as error:
             LOG.exception("a handler of %s failed", self.key)
             return self.applied({"status": html.status(unexpected(error), "error")})
-
-    def _by_name(self, update: Update) -> Update:
-        """An update after the page's rules, with every message in its place and other places emptied."""
-        out: Update = {}
-        for key, value in update.items():
-            if key in self.rules:
-                out |= self.rules[key](value)
-            elif key == "errors":
-                names = (*self.widgets, *self.home)
-                slots = {n for n in names if n.startswith("error_") and n not in self._own_errors}
-                said = dict.fromkeys(slots, "")
-                for where, message in value.items():
-                    said[f"error_{where}" if f"error_{where}" in slots else "error_run"] += message
-                out |= said
-            else:
-                out[key] = value
-        return out
-
-    def applied(self, update: Update, visit: Visit | None = None) -> Answer:
-        """An update by widget; components of many controls change only in a visit."""
-        out: Answer = {}
-        values: dict[str, dict[str, Any]] = {}
-        shown: dict[str, dict[str, dict[str, Any]]] = {}
-        for key, value in self._by_name(update).items():
-            name, _, what = key.partition(".")
-            if (home := self.home.get(name)) is not None:
-                if name.startswith("pick_") and isinstance(value, tuple):
-                    shown.setdefault(home, {}).setdefault(name, {})["choices"] = value[0]
-                    values.setdefault(home, {})[name] = value[1]
-                elif name in self.fields[home].values and what in ("", "value"):
-                    values.setdefault(home, {})[name] = value
-                else:
-                    shown.setdefault(home, {}).setdefault(name, {})[what or "html"] = value
-                continue
-            if what:
-                change = gr.update(**{what: value})
-            elif name.startswith("pick_") and isinstance(value, tuple):
-                change = gr.update(choices=value[0], value=value[1])
-            else:
-                change = gr.update(value=value)
-            out[self.widgets[name]] = {**out.get(self.widgets[name], {}), **change}
-        for home in {**values, **shown}:
-            assert visit is not None
-            change = self.standing(visit).change(
-                home, self.fields[home], values.get(home, {}), shown.get(home, {})
-            )
-            if change:
-                out[self.widgets[home]] = gr.update(**change)
-        # the framework takes an answer without any widget for a mistake
-        return out or {self.widgets["status"]: gr.update()}
-
-
-def merged(first: Answer, second: Answer) -> Answer:
-    """Two updates by widget as one; the second wins."""
-    return first | {widget: {**first.get(widget, {}), **change} for widget, change in second.items()}
-
-
-def unexpected(error: Exception) -> str:
-    """A sentence for the person; the log has the rest."""
-    return text.UNEXPECTED
-
-
-def one_run_in_turn(
-    lab: VisitStore,
-    visit: Visit,
-    work: Callable[[threading.Event], Iterator[Update]],
-    field_errors: Callable[[LabError], Update],
-) -> Iterator[Update]:
-    """Do ``work`` as the visit's one run, in its turn: it begins when the model is free, and keeps it."""
-
-    def in_turn(cancel: threading.Event) -> Iterator[Update]:
-        with lab.in_line() as place:
-            for said in wait_for_turn(place, cancel):
-                yield {"status": html.status(said, "busy")}
-            yield from work(cancel)
-
-    yield from one_run(visit, in_turn, field_errors)
-
-
-def one_run(
-    visit: Visit,
-    work: Callable[[threading.Event], Iterator[Update]],
-    field_errors: Callable[[LabError], Update],
-    stopped: str = text.CANCELLED,
-) -> Iterator[Update]:
-    """Do ``work`` as the visit's one run: let Cancel stop it, tell what went wrong. It asks for its turns.
-
-    The page has the widgets ``run``, ``cancel`` and ``status``.
-    """
-    if visit.cancel is not None:
-        yield {"status": html.status(text.RUN_ELSEWHERE, "busy")}
-        return
-    cancel = visit.cancel = threading.Event()
-    try:
-        yield {
-            "run.visible": False, "cancel.visible": True, "cancel": text.RUNNING,
-            "status": html.status("Starting", "running"),
-        }  # fmt: skip
-        yield from work(cancel)
-    except RunCancelled:
-        yield {"status": html.status(stopped, "note")}
-    except LabError as error:
-        yield {"status": ""} | field_errors(error)
-    except Exception as error:
-        LOG.exception("a run failed")
-        yield {"status": html.status(unexpected(error), "error")}
-    finally:
-        cancel.set()
-        visit.cancel = None
-    yield {"run.visible": True, "cancel.visible": False}
-
-
-def field_errors(error: LabError | None, slot_of: Callable[[str | None], str]) -> Update:
-    """Messages beside their places; ``slot_of`` gives that of a field of the engine's request."""
-    found = error.found if isinstance(error, Problems) else () if error is None else (
-        Problem(slot_of(error.field), str(error)),
-    )  # fmt: skip
-    slots: dict[str, str] = {}
-    for problem in found:
-        slots[problem.field] = slots.get(problem.field, "") + html.error(problem.message)
-    return {"errors": slots}
-
-
-def cancelled(visit: Visit, given: Given) -> Update:
-    """Ask the run to stop at its next step. The button says so, and not the status: the run may have told its
-    end there before this answer arrives."""
-    if visit.cancel is None:
-        return {}
-    visit.cancel.set()
-    return {"cancel": text.CANCELLING}

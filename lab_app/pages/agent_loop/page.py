@@ -33,7 +33,8 @@ from lab_app.ui.components import figure_view, payload, raw_html
 from lab_app.ui.first_runs import first_run, standing
 from lab_app.ui.method_chips import chosen_methods, method_chips, usable_methods
 from lab_app.ui.method_choice import MOST_COLUMNS
-from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec, cancelled, field_errors, one_run_in_turn
+from lab_app.ui.one_run import cancelled, field_errors, one_run_in_turn
+from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import NumberField, Problem, Problems
 from lab_app.visits.visits import Visit, VisitStore

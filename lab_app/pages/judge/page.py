@@ -39,7 +39,8 @@ from lab_app.ui import html, text
 from lab_app.ui.components import payload
 from lab_app.ui.first_runs import first_run, standing
 from lab_app.ui.method_chips import usable_methods
-from lab_app.ui.page import PageBuilder, PageSpec, cancelled, field_errors, one_run_in_turn
+from lab_app.ui.one_run import cancelled, field_errors, one_run_in_turn
+from lab_app.ui.page import PageBuilder, PageSpec
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import FormReader, Problem
 from lab_app.visits.visits import Visit, VisitStore

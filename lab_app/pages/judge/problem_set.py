@@ -20,7 +20,8 @@ from lab_app.pages.judge.form import (
 )
 from lab_app.ui import fields, html, text
 from lab_app.ui.components import figure_view, payload
-from lab_app.ui.page import PageBuilder, field_errors, one_run_in_turn
+from lab_app.ui.one_run import field_errors, one_run_in_turn
+from lab_app.ui.page import PageBuilder
 from lab_app.ui.streaming import REDRAW_SECONDS
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import FormReader

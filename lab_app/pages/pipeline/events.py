@@ -18,7 +18,9 @@ from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.pages.pipeline.sharing.events import CARRY, connect_sharing
 from lab_app.ui import html, initial_state
 from lab_app.ui.measurement import Section
-from lab_app.ui.page import QUIET, cancelled, merged, unexpected
+from lab_app.ui.one_run import cancelled, unexpected
+from lab_app.ui.page import QUIET
+from lab_app.ui.page_widgets import merged
 from lab_app.ui.run_results import span_of_token
 from lab_app.ui.types import Given, Update
 from lab_app.visits.addresses import address_of
@@ -53,22 +55,26 @@ def connect(page: PipelinePage, act: Handlers) -> None:
 def connect_form(page: PipelinePage, act: Handlers) -> None:
     """What changes the form, and what follows from it."""
     page.on(
-        page["preset"].input, with_form(lambda visit, form: act.choose(visit, form.preset)), FORM, follow=True
+        page["preset"].input,
+        with_form(lambda visit, form: act.scenarios.choose(visit, form.preset)),
+        FORM,
+        follow=True,
     )
     page.on(
         page["pick_effect"].input,
-        lambda visit, given: act.choose_effect(visit, given["pick_effect"]),
+        lambda visit, given: act.scenarios.choose_effect(visit, given["pick_effect"]),
         "pick_effect",
     )
     page.on(
         page["pick_example"].input,
-        lambda visit, given: act.choose_example(visit, given[FORM], given["pick_example"]),
+        lambda visit, given: act.scenarios.choose_example(visit, given[FORM], given["pick_example"]),
         "pick_example",
         FORM,
         follow=True,
     )
     page.on(
-        page["next"].click, with_form(lambda visit, form: act.next_example(visit, form.preset)), FORM,
+        page["next"].click,
+        with_form(lambda visit, form: act.scenarios.next_example(visit, form.preset)), FORM,
         follow=True,
     )  # fmt: skip
     edits = [box.input for box in page.boxes((FORM,)) if box is not page["preset"]]

@@ -11,28 +11,28 @@ import contextlib
 import dataclasses
 import functools
 import logging
-import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from backend.base.errors import LabError, PromptError, RateError, RunCancelled
+from backend.base.errors import LabError, RunCancelled
 from backend.prompts.notices import notices
-from backend.prompts.pipeline import Pipeline
-from backend.prompts.presets import Example, Preset, preset_requests
-from backend.prompts.template import agent_and_turn
-from backend.records.events import Event, Progress
+from backend.prompts.presets import Example, preset_requests
+from backend.records.events import Event
 from backend.records.request import RunRequest
 from backend.records.run import RunRecord
 from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline import html as pipeline_html
-from lab_app.pages.pipeline.examples import Gallery, as_checked, checked_settings
-from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Box, Form
+from lab_app.pages.pipeline.examples import Gallery, as_checked
+from lab_app.pages.pipeline.form import Form
 from lab_app.pages.pipeline.form_json import asks, form_to_json
 from lab_app.pages.pipeline.live import follows, statement
+from lab_app.pages.pipeline.problems import problems
 from lab_app.pages.pipeline.results import compared, drawing, results
+from lab_app.pages.pipeline.running import in_line, paced, progress
+from lab_app.pages.pipeline.scenario import ScenarioChoice, boxes, example
 from lab_app.pages.pipeline.sharing import html as sharing_html
 from lab_app.pages.pipeline.state import keep_form, state
 from lab_app.ui import html, text
@@ -42,7 +42,6 @@ from lab_app.ui.scenarios import find_preset
 from lab_app.ui.streaming import REDRAW_SECONDS, live
 from lab_app.ui.types import Update
 from lab_app.ui.validation import Problem, Problems
-from lab_app.visits.queue import TOLD_SECONDS, wait_for_turn
 from lab_app.visits.umap_worker import LAYOUTS
 from lab_app.visits.visits import Visit, VisitStore
 from viz.base.format import plural
@@ -61,7 +60,7 @@ class Handlers:
     ) -> None:
         self.lab = lab
         self._first_run = first_run
-        self._gallery = gallery or Gallery()
+        self.scenarios = ScenarioChoice(lab, gallery or Gallery())
 
     # -- arriving ---------------------------------------------------------------------------------
 
@@ -69,7 +68,7 @@ class Handlers:
         """A new visit: its id, and a page with an instructive run already on it."""
         visit = self.lab.open(browser)
         update: Update = {"topbar": pipeline_html.topbar(self.lab.model.info, self.lab.limits.sentences)}
-        update |= self.choose(visit, preset) | self._offer()
+        update |= self.scenarios.choose(visit, preset) | self.scenarios.offer()
         update["attention"] = self.lab.model.info.parameters <= CHEAP_PARAMETERS
         record = self._first_record
         if record is None:
@@ -78,7 +77,7 @@ class Handlers:
         if record.request.pipeline == find_preset(preset).pipeline.unrolled:
             # The bench asks what the shown run was asked, so that Run repeats it.
             asked = Example(record.request.values, record.request.expected)
-            update |= self._set_up(visit, find_preset(preset), asked)
+            update |= self.scenarios.set_up(visit, find_preset(preset), asked)
             state(visit).next_example = 0
         return visit.id, update | results(visit) | {"status": html.status(text.FIRST_RUN, "note")}
 
@@ -93,98 +92,6 @@ class Handlers:
             return None
 
     # -- the bench --------------------------------------------------------------------------------
-
-    def choose(self, visit: Visit, name: str) -> Update:
-        """Put a scenario and its first request on the bench."""
-        preset = find_preset(name)
-        found = example(preset, 0)
-        state(visit).next_example = 1
-        return self._set_up(visit, preset, found)
-
-    def choose_effect(self, visit: Visit, effect: Any) -> Update:
-        """Offer the checked examples of one effect; what is on the bench stays."""
-        effects = [name for _, name in self._gallery.effects]
-        if effect not in effects:
-            raise PromptError(f"There are no examples of the kind {str(effect)[:40]!r}. Choose another.")
-        state(visit).checked = None
-        return {
-            "pick_example": (self._gallery.choices(effect), ""),
-            "gallery_note": pipeline_html.gallery_note(None, True, self._same_weights()),
-        }
-
-    def choose_example(self, visit: Visit, form: Form, name: Any) -> Update:
-        """Put a checked example on the bench: its scenario as it ships, its request, and the settings that it
-        was checked with. Methods chosen before stay chosen."""
-        if not name:
-            state(visit).checked = None
-            return {}
-        entry = self._gallery.find(name)
-        if entry is None:
-            raise PromptError(f"There is no example {str(name)[:60]!r}. Choose one of the list.")
-        preset = find_preset(entry.preset)
-        state(visit).next_example = 0
-        update = self._set_up(visit, preset, entry.example) | checked_settings()
-        state(visit).checked = entry
-        return update | {
-            "pick_example.value": entry.name,
-            "gallery_note": pipeline_html.gallery_note(entry, True, self._same_weights()),
-            "methods": list(dict.fromkeys(("naive", *form.methods))),
-        }
-
-    def _offer(self) -> Update:
-        """The gallery, if there is one."""
-        effects = self._gallery.effects
-        if not effects:
-            return {"gallery.visible": False}
-        first = effects[0][1]
-        return {
-            "gallery.visible": True,
-            "pick_effect": (effects, first),
-            "pick_example": (self._gallery.choices(first), ""),
-        }
-
-    def _same_weights(self) -> bool:
-        return not self._gallery.entries or self.lab.model.info.weights_hash == self._gallery.weights
-
-    def _set_up(self, visit: Visit, preset: Preset, found: Example | None) -> Update:
-        """Put a scenario as it ships on the bench, with one request."""
-        pipeline = preset.pipeline
-        update: Update = {
-            "preset": pipeline.name,
-            "scenario": pipeline_html.scenario(preset),
-            "declared": ", ".join(pipeline.declared),
-        }
-        for slot in range(AGENT_SLOTS):
-            there = slot < len(pipeline.agents)
-            update[f"template_{slot}"] = pipeline.agents[slot].template if there else ""
-        update["max_new_tokens"] = pipeline.longest_answer
-        update["turns"] = pipeline.turns
-        update["weights"] = tuple(agent.model for agent in pipeline.agents)
-        update |= self._fill(visit, preset, found) | pipeline_html.bench(pipeline, {})
-        update["values"] = boxes(pipeline, found.values if found else {}, filled=True)
-        return update | {"next.interactive": example(preset, 0) is not None}
-
-    def next_example(self, visit: Visit, name: str) -> Update:
-        """Put the next request of the scenario's set on the bench."""
-        preset = find_preset(name)
-        found = example(preset, state(visit).next_example)
-        state(visit).next_example += 1
-        return self._fill(visit, preset, found) | {"next.interactive": found is not None}
-
-    def _fill(self, visit: Visit, preset: Preset, found: Example | None) -> Update:
-        """Put one request of a scenario on the bench."""
-        state(visit).example, state(visit).checked = found, None
-        state(visit).value_names = forms.value_boxes(preset.pipeline)
-        values = found.values if found else {}
-        update: Update = {
-            "known": html.known(found, values),
-            "pick_example.value": "",
-            "gallery_note": pipeline_html.gallery_note(None, True, self._same_weights()),
-        }
-        for slot in range(VALUE_SLOTS):
-            there = slot < len(state(visit).value_names)
-            update[f"value_{slot}"] = values.get(state(visit).value_names[slot], "") if there else ""
-        return update
 
     def refresh(self, visit: Visit, form: Form) -> Update:
         """Everything on the bench that follows from what was typed; clears mended errors."""
@@ -211,7 +118,7 @@ class Handlers:
                 update["comparison"] = compared(visit, visit.record)
         checked = state(visit).checked
         unchanged = checked is not None and as_checked(form, checked)
-        update["gallery_note"] = pipeline_html.gallery_note(checked, unchanged, self._same_weights())
+        update["gallery_note"] = pipeline_html.gallery_note(checked, unchanged, self.scenarios.same_weights())
         if visit.cancel is None and visit.record is not None and not follows(visit, form):
             update |= staleness(visit, form)
         return update
@@ -327,7 +234,7 @@ class Handlers:
             if warm:
                 yield from in_line(self.lab, cancel, lambda: self._warm(visit, form, request, warm, cancel))
             for _ in range(wanted):  # each takes a turn of its own, so that others need not wait for all
-                yield self.next_example(visit, form.preset)
+                yield self.scenarios.next_example(visit, form.preset)
                 asked = state(visit).example
                 now = dataclasses.replace(form, values=dict(asked.values) if asked else {})
                 one = forms.read_request(now, state(visit).example)
@@ -441,27 +348,6 @@ class Handlers:
         return {"view_anchors": drawing(visit, picked, strip=False)["view_anchors"]}
 
 
-def boxes(pipeline: Pipeline, values: Mapping[str, str], filled: bool) -> tuple[Box, ...]:
-    """The value boxes of a pipeline, with the values written into them if ``filled``."""
-    texts = {name: values.get(name, "") for name in forms.value_boxes(pipeline)}
-    return tuple(
-        Box(
-            pipeline_html.label(name),
-            said if filled else None,
-            "\n" in said.strip(),
-            name in pipeline.required,
-        )
-        for name, said in texts.items()
-    )
-
-
-def example(preset: Preset, index: int, seed: int = 0) -> Example | None:
-    """One request of a scenario's set, if it has one."""
-    if preset.request_source == "file":
-        return None
-    return preset_requests(preset, index + 1, seed)[index]
-
-
 def warm_set(form: Form, count: int) -> list[Example]:
     """Requests for the pools: another draw than the ones offered on the bench.
 
@@ -494,70 +380,6 @@ def staleness(visit: Visit, form: Form) -> Update:
     return {}
 
 
-def in_line(
-    lab: VisitStore, cancel: threading.Event, work: Callable[[], Iterator[Update]]
-) -> Iterator[Update]:
-    """Do ``work``, runs, when it is its turn; say until then who is before."""
-    with lab.in_line(together=True) as place:
-        for said in wait_for_turn(place, cancel):
-            yield {"status": html.status(said, "busy")}
-        yield from work()
-
-
-def paced(run: Callable[[], Iterator[Update]], cancel: threading.Event) -> Iterator[Update]:
-    """One of many runs: where it would come too soon after the others, it waits."""
-    while True:
-        try:
-            yield from run()
-            return
-        except RateError as error:
-            until = time.monotonic() + error.seconds
-        while (left := until - time.monotonic()) > 0:
-            yield {"status": html.status(text.PACED.format(seconds=math.ceil(left)), "busy")}
-            if cancel.wait(min(left, TOLD_SECONDS)):
-                raise RunCancelled("Stopped while waiting.")
-
-
-def progress(events: Iterator[Event], heading: str) -> Iterator[Update]:
-    """Progress of a warm-up."""
-    drawn = 0.0
-    for event in events:
-        if isinstance(event, Progress) and time.monotonic() - drawn >= REDRAW_SECONDS:
-            drawn = time.monotonic()
-            yield {"status": html.status(f"{heading}. {event.text}", "running", event.done, event.total)}
-
-
 def back(visit: Visit) -> Update:
     """The results that were on the screen before."""
     return results(visit)
-
-
-def problems(error: LabError | None, visit: Visit | None = None, form: Form | None = None) -> Update:
-    """Messages beside their fields; what has no field of its own goes under the Run button."""
-    found = (
-        error.found
-        if isinstance(error, Problems)
-        else [Problem(error.field or "", str(error))]
-        if error
-        else []
-    )
-    grouped: dict[str, str] = {}
-    for problem in found:
-        slot = slot_of(problem.field, visit, form)
-        grouped[slot] = grouped.get(slot, "") + html.error(problem.message)
-    return {"errors": grouped}
-
-
-def slot_of(field: str, visit: Visit | None, form: Form | None) -> str:
-    """The error slot of a field: ``agents.3.template`` stands at the third card, and so on."""
-    head, _, rest = field.partition(".")
-    name = rest.partition(".")[0]
-    if head == "agents" and form is not None and name:
-        ids = [str(agent.id) for agent in find_preset(form.preset).pipeline.agents]
-        name = str(agent_and_turn(int(name))[0]) if name.isdecimal() else name  # every turn of it
-        return f"agent_{ids.index(name)}" if name in ids else "agents"
-    if head == "values" and visit is not None:
-        return (
-            f"value_{state(visit).value_names.index(name)}" if name in state(visit).value_names else "value_0"
-        )
-    return head or "run"

@@ -20,7 +20,8 @@ from backend.records.sweep import Count, Swept
 from lab_app.ui import html, text
 from lab_app.ui.components import figure_view, payload, section
 from lab_app.ui.first_runs import first_run, standing
-from lab_app.ui.page import PageBuilder, PageSpec, cancelled, field_errors, one_run
+from lab_app.ui.one_run import cancelled, field_errors, one_run
+from lab_app.ui.page import PageBuilder, PageSpec
 from lab_app.ui.types import Given, Update
 from lab_app.visits.queue import wait_for_turn
 from lab_app.visits.visits import Visit, VisitStore

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from threading import Event as Flag
 from typing import Any
 
@@ -14,173 +13,35 @@ import gradio as gr
 
 from backend.base.errors import LabError
 from backend.records.run import RunRecord
-from lab_app.pages.pipeline.handlers import progress
 from lab_app.pages.pipeline.results import open_run
+from lab_app.pages.pipeline.running import progress
 from lab_app.pages.tour import html as tour_html
 from lab_app.pages.tour import text as words
 from lab_app.pages.tour.steps import Step, prepare, recorded, steps
+from lab_app.pages.tour.view import (
+    KEY,
+    replay_label,
+    room_card,
+    room_of,
+    run_label,
+    shown,
+    shown_run,
+    state,
+    tally_card,
+)
 from lab_app.ui import html, text
-from lab_app.ui.components import figure_view, hidden_button, payload, raw_html
-from lab_app.ui.page import Act, PageBuilder, PageSpec, cancelled, one_run_in_turn
+from lab_app.ui.components import figure_view, hidden_button, raw_html
+from lab_app.ui.one_run import cancelled, one_run_in_turn
+from lab_app.ui.page import Act, PageBuilder, PageSpec
 from lab_app.ui.streaming import live
 from lab_app.ui.types import Given, Update
 from lab_app.visits import classroom
-from lab_app.visits.classroom import Room
 from lab_app.visits.visits import Visit, VisitStore
-from viz.pages.tour import told
-from viz.run.comparison import comparison_html
-from viz.run.token_strip import strip_html
 
-KEY = "tour"
 PATIENCE_SECONDS = 6.0  # in line before the recorded run is shown in the live one's place
 MOST_NEWS = 400  # characters of what the browser tells about its address
 #: The browser's side of a press of the hidden_button button: what is wished, see ``assets/lesson.js``.
 NEWS_JS = "(session, news) => [session, window.KVTour ? window.KVTour.news() : news]"
-
-
-@dataclass
-class TourState:
-    """What a visit's tour remembers. ``shown``: by step, the token of the run and whether it was live."""
-
-    step: int = 0
-    chosen: dict[str, str] = field(default_factory=dict)
-    shown: dict[str, tuple[str, bool]] = field(default_factory=dict)
-    room: str = ""
-    member: str = ""
-    leads: bool = False
-    running: bool = False  # a step, now or when its turn comes
-
-
-def state(visit: Visit) -> TourState:
-    """The visit's tour."""
-    found: TourState = visit.pages.setdefault(KEY, TourState())
-    return found
-
-
-def room_of(lab: VisitStore, visit: Visit) -> Room | None:
-    """The class room that the visit is in, while it is open."""
-    mine = state(visit)
-    return lab.rooms.find(mine.room) if mine.room else None
-
-
-# -- what a step looks like
-
-
-def shown(lab: VisitStore, visit: Visit, note: str = "") -> Update:
-    """The whole page for the visit's step, prediction and run."""
-    mine, room = state(visit), room_of(lab, visit)
-    if mine.room and room is None:
-        mine.room, mine.leads, note = "", False, words.ROOM_GONE
-    led = room is not None and not mine.leads
-    if room is not None:
-        mine.step = room.step
-    every = steps()
-    step = every[mine.step]
-    chosen = mine.chosen.get(step.key)
-    if room is not None and led:
-        chosen = room.vote_of(mine.member)
-    found = _found(visit, room, step)
-    committed = chosen is not None
-    update: Update = {
-        "steps": tour_html.steps_nav(every, mine.step, list(mine.shown), led),
-        "lesson": lesson(mine.step),
-        "guess.label": step.question,
-        "guess.choices": [(said, key) for key, said in step.choices.items()],
-        "guess": chosen,
-        "guess.interactive": not committed and not (led and found is not None),
-        "vote.visible": led and not committed and found is None,
-        "run.visible": not led,
-        "run": _run_words(room, committed),
-        "replay.visible": not led and recorded(step.key) is not None,
-        "replay": _replay_words(room, committed),
-        "cancel.visible": False,
-        "back.visible": not led and mine.step > 0,
-        "next.visible": not led and mine.step + 1 < len(every),
-        "status": html.status(note, "note") if note else "",
-        "errors": {},
-        "tally": _tally(room, step, mine, found),
-    }
-    return update | _room_card(room, mine) | _results(visit, room, step, found, chosen)
-
-
-@cache
-def lesson(at: int) -> str:
-    """A step's text with its request, the same for everyone."""
-    step = steps()[at]
-    return tour_html.lesson(step, at, len(steps()), step.request())
-
-
-def _run_words(room: Room | None, committed: bool) -> str:
-    return words.REVEAL if room is not None else words.AGAIN if committed else words.RUN
-
-
-def _replay_words(room: Room | None, committed: bool) -> str:
-    if room is not None:
-        return words.REVEAL_RECORDED
-    return words.RECORDED_AGAIN if committed else words.RECORDED_BUTTON
-
-
-def _found(visit: Visit, room: Room | None, step: Step) -> tuple[RunRecord, bool] | None:
-    """The run on the screen, and whether it was live."""
-    if room is not None:
-        return (room.reveal.record, room.reveal.live) if room.reveal is not None else None
-    token, was_live = state(visit).shown.get(step.key, ("", False))
-    record = visit.records.get(token) if was_live else recorded(step.key) if token else None
-    return (record, was_live) if record is not None else None
-
-
-def _tally(room: Room | None, step: Step, mine: TourState, found: tuple[RunRecord, bool] | None) -> str:
-    if room is None or (found is None and not mine.leads):
-        return tour_html.waiting(room) if room is not None else ""
-    right = told(step.key, found[0]).choice if found is not None else None
-    return tour_html.tally(step, room.tally(), len(room.members), right)
-
-
-def _room_card(room: Room | None, mine: TourState) -> Update:
-    return {
-        "room": tour_html.room_card(room, mine.leads) if room is not None else "",
-        "open-room.visible": room is None,
-        "close-room.visible": room is not None and mine.leads,
-    }
-
-
-def _results(
-    visit: Visit, room: Room | None, step: Step, found: tuple[RunRecord, bool] | None, chosen: str | None
-) -> Update:
-    """The run's sentences and figures, or nothing yet."""
-    if found is None:
-        return {
-            "reveal": "", "comparison": "", "takeaway": "", "strip": {"html": ""}, "figures": payload([]),
-            "closer-row.visible": False,
-        }  # fmt: skip
-    record, was_live = found
-    said = told(step.key, record)
-    update: Update = {
-        "reveal": tour_html.reveal(step, said, chosen, record, was_live, notes(step, record, was_live)),
-        "takeaway": tour_html.takeaway(step),
-        "closer-row.visible": room is None or state(visit).leads,
-    }
-    if room is not None and room.reveal is not None and room.reveal.drawn is not None:
-        return update | dict(room.reveal.drawn)
-    drawn: Update = {
-        "comparison": comparison_html(record) if said.texts else "",
-        "strip": {"html": strip_html(record, said.strip) if said.strip is not None else ""},
-        "figures": payload(said.views),
-    }
-    if room is not None and room.reveal is not None:
-        room.reveal.drawn = drawn  # a hundred students ask for the same
-    return update | drawn
-
-
-def notes(step: Step, record: RunRecord, was_live: bool) -> list[str]:
-    """What a reader should know before trusting the run."""
-    out = []
-    kept = recorded(step.key)
-    if kept is not None and kept.request.values == record.request.values and told(step.key, kept).shows:
-        out.append(words.PICKED)
-    if not was_live and record.request.pipeline != step.preset.pipeline.unrolled:
-        out.append(words.OLD_WORDING)
-    return out
 
 
 # -- going through the steps
@@ -235,8 +96,8 @@ def look(lab: VisitStore, visit: Visit) -> Update:
     mine, room = state(visit), room_of(lab, visit)
     if room is None or room.step != mine.step or room.reveal is not None:
         return shown(lab, visit)
-    found = _found(visit, room, steps()[mine.step])
-    return {"tally": _tally(room, steps()[mine.step], mine, found)} | _room_card(room, mine)
+    found = shown_run(visit, room, steps()[mine.step])
+    return {"tally": tally_card(room, steps()[mine.step], mine, found)} | room_card(room, mine)
 
 
 def go(lab: VisitStore, visit: Visit, step: int) -> Update:
@@ -374,8 +235,8 @@ def run(lab: VisitStore, visit: Visit, given: Given, patience: float = PATIENCE_
         mine.running = mine.running and not ours
     yield {
         "back.visible": mine.step > 0, "next.visible": mine.step + 1 < len(steps()),
-        "replay.visible": kept is not None, "run": _run_words(room, True),
-        "replay": _replay_words(room, True),
+        "replay.visible": kept is not None, "run": run_label(room, True),
+        "replay": replay_label(room, True),
     }  # fmt: skip
 
 

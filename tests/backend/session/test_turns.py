@@ -29,8 +29,8 @@ from backend.session.session import LabSession
 from lab_app.cli.main import main
 from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline.form import Form
-from lab_app.pages.pipeline.handlers import slot_of
 from lab_app.pages.pipeline.html import bench
+from lab_app.pages.pipeline.problems import slot_of
 from lab_app.ui.validation import Problems
 from viz.run.agent_graph import graph_svg
 from viz.run.comparison import comparison_html

@@ -43,7 +43,7 @@ def load_events(blocks: gr.Blocks) -> list[Any]:
 
 def first_answer(blocks: gr.Blocks) -> dict[Any, Any]:
     [event] = load_events(blocks)
-    return event.fn("", SimpleNamespace(session_hash=""))  # type: ignore[no-any-return]
+    return event.fn("", SimpleNamespace(session_hash="", client=None))  # type: ignore[no-any-return]
 
 
 def shown(blocks: gr.Blocks, elem_id: str) -> Any:

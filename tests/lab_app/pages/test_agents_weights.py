@@ -23,8 +23,9 @@ from backend.records.run import RunRecord
 from backend.studies.gallery import GalleryEntry
 from lab_app.cli.main import main
 from lab_app.pages.pipeline import form as forms
-from lab_app.pages.pipeline import form_json
+from lab_app.pages.pipeline import form_json, problems
 from lab_app.pages.pipeline import handlers as handlers_module
+from lab_app.pages.pipeline import scenario as scenario_module
 from lab_app.pages.pipeline.examples import as_checked
 from lab_app.pages.pipeline.form import AGENT_SLOTS, FORM, Form
 from lab_app.pages.pipeline.handlers import Handlers, statement
@@ -57,7 +58,15 @@ def shipped(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let the bench's one scenario be the tiny one, on these weights."""
 
     def put(*models: str) -> None:
-        for module in (forms, handlers_module, sharing_module, offset_study, form_json):
+        for module in (
+            forms,
+            handlers_module,
+            scenario_module,
+            problems,
+            sharing_module,
+            offset_study,
+            form_json,
+        ):
             monkeypatch.setattr(module, "find_preset", lambda name: scenario(*models), raising=False)
 
     put()

@@ -29,7 +29,7 @@ from lab_app.pages.pipeline.results import results
 from lab_app.pages.pipeline.sections import proximity
 from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.pages.pipeline.state import state
-from lab_app.ui.page import cancelled
+from lab_app.ui.one_run import cancelled
 from lab_app.ui.scenarios import USUAL_WARM
 from lab_app.ui.types import Update
 from lab_app.visits.queue import ModelQueue
@@ -565,7 +565,7 @@ def test_a_checked_example_fills_the_bench(with_gallery: Handlers) -> None:
     edited = make_form(
         visit, methods=("kvcomm",), mode="free", temperature=1, options={"naive": {"rotate": False}}
     )
-    update = with_gallery.choose_example(visit, edited, "majority")
+    update = with_gallery.scenarios.choose_example(visit, edited, "majority")
     preset = load_preset("judge-majority")
     assert update["preset"] == "judge-majority"
     assert update["template_0"] == preset.pipeline.agents[0].template
@@ -596,12 +596,12 @@ def test_a_checked_example_fills_the_bench(with_gallery: Handlers) -> None:
 @pytest.mark.parametrize("leave", ["scenario", "next", "none", "effect"])
 def test_leaving_a_checked_example_clears_the_choice(leave: str, with_gallery: Handlers) -> None:
     visit = with_gallery.lab.visit(with_gallery.arrive("math-3")[0])
-    filled = with_gallery.choose_example(visit, make_form(visit), "judge")
+    filled = with_gallery.scenarios.choose_example(visit, make_form(visit), "judge")
     update = {
-        "scenario": lambda: with_gallery.choose(visit, "math-2"),
-        "next": lambda: with_gallery.next_example(visit, "math-3"),
-        "none": lambda: with_gallery.choose_example(visit, make_form(visit), ""),
-        "effect": lambda: with_gallery.choose_effect(visit, "harmless"),
+        "scenario": lambda: with_gallery.scenarios.choose(visit, "math-2"),
+        "next": lambda: with_gallery.scenarios.next_example(visit, "math-3"),
+        "none": lambda: with_gallery.scenarios.choose_example(visit, make_form(visit), ""),
+        "effect": lambda: with_gallery.scenarios.choose_effect(visit, "harmless"),
     }[leave]()
     assert state(visit).checked is None
     assert update.get("pick_example.value", update.get("pick_example", ((), ""))[1]) == ""
@@ -610,9 +610,9 @@ def test_leaving_a_checked_example_clears_the_choice(leave: str, with_gallery: H
 
 def test_harmless_examples_say_so(with_gallery: Handlers) -> None:
     visit = with_gallery.lab.visit(with_gallery.arrive("math-3")[0])
-    rows, picked = with_gallery.choose_effect(visit, "harmless")["pick_example"]
+    rows, picked = with_gallery.scenarios.choose_effect(visit, "harmless")["pick_example"]
     assert (len(rows), picked) == (2, "")
-    update = with_gallery.choose_example(visit, make_form(visit), "kept")
+    update = with_gallery.scenarios.choose_example(visit, make_form(visit), "kept")
     assert "both answer" in update["gallery_note"]
     assert update["value_0"].startswith("def f(n):\n    for "), "a program keeps its lines"
     assert (
@@ -628,7 +628,7 @@ def test_other_weights_are_told(tmp_path: Path) -> None:
     visit_id, update = handlers.arrive("math-3")
     visit = handlers.lab.visit(visit_id)
     assert update["gallery.visible"] is True
-    picked = handlers.choose_example(visit, make_form(visit), "judge")
+    picked = handlers.scenarios.choose_example(visit, make_form(visit), "judge")
     for said in (update, picked, handlers.refresh(visit, make_form(visit))):
         assert "other weights" in said["gallery_note"]
 
@@ -648,9 +648,9 @@ def test_no_gallery_no_control(content: str | None, tmp_path: Path) -> None:
     assert handlers.refresh(visit, make_form(visit))["gallery_note"] == ""
     for name in ("majority", 3, ["x"]):
         with pytest.raises(LabError, match="no example"):
-            handlers.choose_example(visit, make_form(visit), name)
+            handlers.scenarios.choose_example(visit, make_form(visit), name)
     with pytest.raises(LabError, match="Choose another"):
-        handlers.choose_effect(visit, "flip")
+        handlers.scenarios.choose_effect(visit, "flip")
 
 
 def test_every_scenario_fits_the_bench(handlers: Handlers, visit: Visit) -> None:
@@ -677,7 +677,7 @@ def test_every_scenario_fits_the_bench(handlers: Handlers, visit: Visit) -> None
         "documents-10",
     ]
     for _, name in rows:
-        update = handlers.choose(visit, name)
+        update = handlers.scenarios.choose(visit, name)
         pipeline = load_preset(name).pipeline
         assert len(pipeline.agents) <= AGENT_SLOTS
         assert len(pipeline.inputs) <= VALUE_SLOTS
@@ -810,7 +810,7 @@ def test_another_request_beside_the_opening_run_is_told(tmp_path: Path) -> None:
     visit = handlers.lab.visit(visit_id)
     opening = as_sent(update, visit, methods=("naive", "kvcomm"), max_new_tokens=96)
     assert "status" not in handlers.refresh(visit, opening), "the note on the saved run stays"
-    chosen = as_sent(update | handlers.choose_example(visit, opening, "majority"), visit)
+    chosen = as_sent(update | handlers.scenarios.choose_example(visit, opening, "majority"), visit)
     assert "edited since" in handlers.refresh(visit, chosen)["status"]
 
 
@@ -829,7 +829,7 @@ def test_no_shipped_example_is_called_edited_before_anybody_touched_it() -> None
     visit = handlers.lab.visit(handlers.arrive("math-3")[0])
     assert gallery.entries
     for entry in gallery.entries:
-        update = handlers.choose_example(visit, make_form(visit), entry.name)
+        update = handlers.scenarios.choose_example(visit, make_form(visit), entry.name)
         form = as_sent(
             update, visit, turns=update["turns"], weights=update["weights"], options=update["options"]
         )

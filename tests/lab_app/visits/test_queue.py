@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from backend.base.errors import LabError, RateError, RunCancelled
 from backend.session.limits import Limits
-from lab_app.pages.pipeline.handlers import Handlers, paced
-from lab_app.ui.page import cancelled
+from lab_app.pages.pipeline.handlers import Handlers
+from lab_app.pages.pipeline.running import paced
+from lab_app.ui.one_run import cancelled
 from lab_app.visits.queue import ModelQueue, QueuePlace, wait_for_turn
 from lab_app.visits.visits import KEPT_RECORDS, LEFT_SECONDS, Visit, VisitStore
 

@@ -1,0 +1,49 @@
+"""Runs and warm-ups while they go on: waiting for a turn, waiting between many, and their progress."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from backend.base.errors import RateError, RunCancelled
+from backend.records.events import Event, Progress
+from lab_app.ui import html, text
+from lab_app.ui.streaming import REDRAW_SECONDS
+from lab_app.ui.types import Update
+from lab_app.visits.queue import TOLD_SECONDS, wait_for_turn
+from lab_app.visits.visits import VisitStore
+
+
+def in_line(
+    lab: VisitStore, cancel: threading.Event, work: Callable[[], Iterator[Update]]
+) -> Iterator[Update]:
+    """Do ``work``, runs, when it is its turn; say until then who is before."""
+    with lab.in_line(together=True) as place:
+        for said in wait_for_turn(place, cancel):
+            yield {"status": html.status(said, "busy")}
+        yield from work()
+
+
+def paced(run: Callable[[], Iterator[Update]], cancel: threading.Event) -> Iterator[Update]:
+    """One of many runs: where it would come too soon after the others, it waits."""
+    while True:
+        try:
+            yield from run()
+            return
+        except RateError as error:
+            until = time.monotonic() + error.seconds
+        while (left := until - time.monotonic()) > 0:
+            yield {"status": html.status(text.PACED.format(seconds=math.ceil(left)), "busy")}
+            if cancel.wait(min(left, TOLD_SECONDS)):
+                raise RunCancelled("Stopped while waiting.")
+
+
+def progress(events: Iterator[Event], heading: str) -> Iterator[Update]:
+    """Progress of a warm-up."""
+    drawn = 0.0
+    for event in events:
+        if isinstance(event, Progress) and time.monotonic() - drawn >= REDRAW_SECONDS:
+            drawn = time.monotonic()
+            yield {"status": html.status(f"{heading}. {event.text}", "running", event.done, event.total)}

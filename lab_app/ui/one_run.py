@@ -1,0 +1,91 @@
+"""A visit's one run: in its turn, with what went wrong beside its field, and a button that stops it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+
+from backend.base.errors import LabError, RunCancelled
+from lab_app.ui import html, text
+from lab_app.ui.types import Given, Update
+from lab_app.ui.validation import Problem, Problems
+from lab_app.visits.queue import wait_for_turn
+from lab_app.visits.visits import Visit, VisitStore
+
+LOG = logging.getLogger("lab_app")
+
+
+def unexpected(error: Exception) -> str:
+    """A sentence for the person; the log has the rest."""
+    return text.UNEXPECTED
+
+
+def one_run_in_turn(
+    lab: VisitStore,
+    visit: Visit,
+    work: Callable[[threading.Event], Iterator[Update]],
+    field_errors: Callable[[LabError], Update],
+) -> Iterator[Update]:
+    """Do ``work`` as the visit's one run, in its turn: it begins when the model is free, and keeps it."""
+
+    def in_turn(cancel: threading.Event) -> Iterator[Update]:
+        with lab.in_line() as place:
+            for said in wait_for_turn(place, cancel):
+                yield {"status": html.status(said, "busy")}
+            yield from work(cancel)
+
+    yield from one_run(visit, in_turn, field_errors)
+
+
+def one_run(
+    visit: Visit,
+    work: Callable[[threading.Event], Iterator[Update]],
+    field_errors: Callable[[LabError], Update],
+    stopped: str = text.CANCELLED,
+) -> Iterator[Update]:
+    """Do ``work`` as the visit's one run: let Cancel stop it, tell what went wrong. It asks for its turns.
+
+    The page has the widgets ``run``, ``cancel`` and ``status``.
+    """
+    if visit.cancel is not None:
+        yield {"status": html.status(text.RUN_ELSEWHERE, "busy")}
+        return
+    cancel = visit.cancel = threading.Event()
+    try:
+        yield {
+            "run.visible": False, "cancel.visible": True, "cancel": text.RUNNING,
+            "status": html.status("Starting", "running"),
+        }  # fmt: skip
+        yield from work(cancel)
+    except RunCancelled:
+        yield {"status": html.status(stopped, "note")}
+    except LabError as error:
+        yield {"status": ""} | field_errors(error)
+    except Exception as error:
+        LOG.exception("a run failed")
+        yield {"status": html.status(unexpected(error), "error")}
+    finally:
+        cancel.set()
+        visit.cancel = None
+    yield {"run.visible": True, "cancel.visible": False}
+
+
+def field_errors(error: LabError | None, slot_of: Callable[[str | None], str]) -> Update:
+    """Messages beside their places; ``slot_of`` gives that of a field of the engine's request."""
+    found = error.found if isinstance(error, Problems) else () if error is None else (
+        Problem(slot_of(error.field), str(error)),
+    )  # fmt: skip
+    slots: dict[str, str] = {}
+    for problem in found:
+        slots[problem.field] = slots.get(problem.field, "") + html.error(problem.message)
+    return {"errors": slots}
+
+
+def cancelled(visit: Visit, given: Given) -> Update:
+    """Ask the run to stop at its next step. The button says so, and not the status: the run may have told its
+    end there before this answer arrives."""
+    if visit.cancel is None:
+        return {}
+    visit.cancel.set()
+    return {"cancel": text.CANCELLING}
