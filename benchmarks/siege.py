@@ -3,9 +3,9 @@
     python benchmarks/siege.py --seconds 60 --json siege.json
 
 Each attack goes on for its share of the time, up to a number of tries, from an address of its own of this
-machine (127.0.0.2 and on); nothing else is attacked. Honest visitors open the page, run the scenario and
-leave, and somebody asks for the server's health twice a second. A failure is a visitor or a health check that
-got no good answer.
+machine (127.0.0.2 and on); nothing else is attacked. Twenty honest visitors open the page, run the scenario
+and leave, and somebody asks for the server's health twice a second. A failure is a visitor or a health check
+that got no good answer.
 """
 
 from __future__ import annotations
@@ -216,14 +216,47 @@ def huge_bodies(siege: Siege, by: Attacker) -> str:
 
 
 def large_headers(siege: Siege, by: Attacker) -> str:
-    """Headers of 60 kB."""
-    return str(by.client.get("/healthz", headers={"X-Large": "x" * 60_000}).status_code)
+    """One header of 60 kB, and 60,000 headers."""
+    said = [str(by.client.get("/healthz", headers={"X-Large": "x" * 60_000}).status_code)]
+    with by.send(f"GET /healthz HTTP/1.1\nHost: {_host(siege)}\n" + "a:\n" * 60_000 + "\n") as many:
+        said.append(status(many))
+    return " ".join(said)
 
 
 def cancel_storm(siege: Siege, by: Attacker) -> str:
     """Cancel what is not there."""
     body = {"session_hash": secrets.token_hex(6), "fn_index": 0, "event_id": secrets.token_hex(16)}
     return str(by.client.post("/gradio_api/cancel", json=body).status_code)
+
+
+def run_storm(siege: Siege, by: Attacker) -> str:
+    """Open the page, press Run, and go at the first word of it."""
+    visitor = Visitor(siege.page, by.client)
+    try:
+        visitor.arrive()
+        visitor.put("kv-warm-first", False)
+        return "began" if visitor.do("kv-run", until=lambda message: True).messages else "nothing"
+    finally:
+        visitor.leave()
+
+
+def shares(siege: Siege, by: Attacker) -> str:
+    """Open a saved run and share it, again and again."""
+    visitor = Visitor(siege.page, by.client)
+    try:
+        visitor.arrive()
+        sent = by.client.post("/gradio_api/upload", files={"files": ("x.kvrun", SAVED.read_bytes())})
+        if sent.status_code != 200:
+            return str(sent.status_code)
+        file = {"path": sent.json()[0], "orig_name": "x.kvrun", "meta": {"_type": "gradio.FileData"}}
+        visitor.put("kv-upload", file)
+        visitor.take("kv-upload", "upload")
+        taken = 0
+        while taken < 30 and "#r=" in visitor.do("kv-share").text:
+            taken += 1
+        return f"{taken} taken"
+    finally:
+        visitor.leave()
 
 
 def unknown_tokens(siege: Siege, by: Attacker) -> str:
@@ -269,9 +302,10 @@ def slow_readers(siege: Siege, by: Attacker) -> str:
 
 ATTACKS = (
     made_up_sessions, made_up_calls, arrivals, unfolding_record, huge_bodies, large_headers, cancel_storm,
-    unknown_tokens, silent_connections, slow_bodies, slow_readers,
+    run_storm, shares, unknown_tokens, silent_connections, slow_bodies, slow_readers,
 )  # fmt: skip
 BOMB = unfolding()
+SAVED = Path(__file__).resolve().parents[1] / "presets" / "first_run.kvrun"
 
 
 def _host(siege: Siege) -> str:
@@ -284,13 +318,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60, help="of all attacks together")
     parser.add_argument("--most", type=int, default=400, help="tries of each attack")
-    parser.add_argument("--visitors", type=int, default=2, help="honest ones")
+    parser.add_argument("--visitors", type=int, default=20, help="honest ones")
     parser.add_argument("--attack", action="append", choices=names, help="this one alone; may be repeated")
     parser.add_argument("--json", help="where to write the report")
     asked = parser.parse_args()
     chosen = [names.index(name) for name in asked.attack or names]
     with tempfile.TemporaryDirectory() as folder:
-        process, address = serve(Path(folder) / "server.log", [])
+        data = Path(folder) / "data"
+        process, address = serve(Path(folder) / "server.log", ["--data", str(data)])
         try:
             with httpx.Client(base_url=address, timeout=120) as client:
                 siege = Siege(address, Page(client))
@@ -308,6 +343,7 @@ def main() -> int:
                 one.join()
             ended = process.poll()
             after = 0.0 if ended is not None else memory_mib(process.pid)
+            stored = sum(file.stat().st_size for file in data.rglob("*") if file.is_file())
         finally:
             siege.over.set()
             process.send_signal(signal.SIGINT)
@@ -327,6 +363,7 @@ def main() -> int:
             "failed": siege.failed,
         },
         "server_mib": {"before": before, "highest_between_attacks": peak, "after": after},
+        "shared_mib": stored / 2**20,
     }  # fmt: skip
     if asked.json:
         Path(asked.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

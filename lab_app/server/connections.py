@@ -41,6 +41,7 @@ class Connection(H11Protocol):
         """Count it, and wait for its first request."""
         super().connection_made(transport)
         self._waiting: asyncio.TimerHandle | None = None
+        self._bytes = self._lines = 0  # of a head that has not arrived whole
         self._address = address_of(self.client[0] if self.client else "")
         self._counted = self.counts.enter(self._address)
         if self._counted:
@@ -58,13 +59,17 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read on; what is too large for a request's head is not parsed."""
-        before = self.conn.their_state is h11.IDLE
-        if before and (data.find(b"\r\n\r\n", 0, MOST_HEAD) < 0 <= len(data) - MOST_HEAD or _many(data)):
-            self.transport.write(TOO_LARGE)
-            self.transport.close()
-            return
+        if self.conn.their_state is h11.IDLE:
+            head = data.partition(b"\r\n\r\n")[0]
+            self._bytes, self._lines = self._bytes + len(head), self._lines + head.count(b"\n")
+            if self._bytes > MOST_HEAD or self._lines > MOST_LINES:
+                self.transport.write(TOO_LARGE)
+                self.transport.close()
+                return
         super().data_received(data)
         answered = self.conn.our_state is h11.DONE  # a body after its answer is thrown away as it comes
+        if self.conn.their_state is not h11.IDLE:
+            self._bytes = self._lines = 0
         self._wait(self.conn.their_state is h11.IDLE or answered)
 
     def _wait(self, wait: bool = True) -> None:
@@ -74,11 +79,6 @@ class Connection(H11Protocol):
             self._waiting = None
         elif wait and self._waiting is None:
             self._waiting = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
-
-
-def _many(data: bytes) -> bool:
-    head, _, _ = data.partition(b"\r\n\r\n")
-    return head.count(b"\n") > MOST_LINES
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ from markupsafe import Markup
 
 from backend.base.errors import LabError
 from backend.lab import Lab
+from backend.model import browser_weights
 from backend.model.load import load_model
 from backend.prompts.presets import load_preset
-from backend.prompts.template import QUESTION
+from backend.prompts.template import QUESTION, Placeholder
 from backend.records.events import RunDone
 from backend.records.request import Decoding, MethodChoice, RunRequest
 from backend.records.run import RunRecord
@@ -26,7 +28,7 @@ from lab_app.pages.tour import html as tour_html
 from lab_app.pages.tour.steps import recorded, steps
 from lab_app.pages.tour.view import notes
 from lab_app.static_lab.settings import METHOD, axes, revised, setting
-from lab_app.static_lab.site import ASSETS, ROOT, Entry, Site, template
+from lab_app.static_lab.site import ASSETS, HERE, ROOT, Entry, Site, template
 from lab_app.ui.first_runs import first_run
 from viz.base.figure import card_html
 from viz.base.format import clip
@@ -43,6 +45,7 @@ START, TOUR, RUNS, PAGES, ADDED, TEXTS = (
     "Start here", "The tour, step by step", "Checked examples: one of every scenario",
     "Documents, judge, agent loop, sweep", "Added runs", "Tables and findings",
 )  # fmt: skip
+ASKED = "documents-5"  # the scenario whose texts a visitor edits
 COLUMNS = ("dense", "naive", METHOD)
 DOCUMENTS = {
     "docs/reproductions.md": "The papers’ tables beside what this lab measured.",
@@ -77,6 +80,7 @@ def build(
     say("One run under many settings")
     add_settings(site, Lab(LabSession(model)), opening)
     add_run(site, "runs/first-run.html", START, opening)
+    add_ask(site, model)
     say("The tour")
     add_tour(site)
     say("Checked examples")
@@ -97,32 +101,58 @@ def add_run(site: Site, href: str, group: str, record: RunRecord, title: str = "
 
 
 def add_settings(site: Site, lab: Any, record: RunRecord) -> None:
-    """The page with the controls."""
-    known: list[dict[str, Any]] = []
+    """The page with the controls: all settings in one list, and of each control where its own begin."""
+    settings: list[dict[str, Any]] = []
     views: Sequence[Any] = ()
     for found in revised(lab, record):
         shown, figures = setting(found)
-        known.append(shown)
+        settings.append(shown)
         views = views or figures
-    drawn, at, controls = [], 0, axes()
-    for axis in controls:
-        drawn.append(
-            {
-                "key": axis.key, "label": axis.label, "help": axis.help, "names": axis.names, "at": axis.at,
-                "settings": list(range(at, at + len(axis.names))),
-            }
-        )  # fmt: skip
-        at += len(axis.names)
+    controls = axes()
+    begins = [0, *accumulate(len(axis.names) for axis in controls)]
+    told = [
+        {"key": axis.key, "names": axis.names, "at": axis.at, "begins": begin}
+        for axis, begin in zip(controls, begins, strict=False)
+    ]
     body = template(
         "sliders.html", title=record.request.pipeline.title, axes=controls,
-        cards=joined(map(card_html, views)),
-        settings=data_script({"axes": drawn, "settings": known}),
+        cards=joined(map(card_html, views)), settings=data_script({"axes": told, "settings": settings}),
     )  # fmt: skip
     about = "Turn gamma, pool size, steps and profile, and see the gate, the error and the answer move."
     site.add(
         Entry("controls.html", START, "Turn KVCOMM’s controls", about, "gamma pool capacity profile"),
         body,
         views,
+    )
+
+
+def add_ask(site: Site, model: Any) -> None:
+    """The page on which the model itself answers, in the browser."""
+    preset = load_preset(ASKED)
+    pipeline = preset.pipeline
+    _, rows = load_gallery(GALLERY)
+    examples = [
+        {"title": str(row.values[QUESTION]), "values": dict(row.values)}
+        for row in rows
+        if row.preset == ASKED
+    ]
+    parts = [
+        {"name": part.name, "standIn": pipeline.stand_ins[part.name]}
+        if isinstance(part, Placeholder)
+        else part
+        for part in pipeline.template(pipeline.order[0]).parts
+    ]
+    names = [part["name"] for part in parts if isinstance(part, dict)]
+    body = template(
+        "ask.html", names=names, question=QUESTION, examples=examples, assets=ASSETS,
+        asked=data_script({"parts": parts, "examples": examples,
+                           "most": preset.pipeline.longest_answer}),
+    )  # fmt: skip
+    about = "Write documents and a question; the model answers in this page, read in full and copied."
+    site.add(Entry("ask.html", START, "Ask your own question", about, "own question browser model"), body)
+    site.asset("weights.js", browser_weights.script(model.tokens))
+    site.asset(
+        "ask.js", "".join((HERE / name).read_text(encoding="utf-8") for name in ("model.js", "ask.js"))
     )
 
 

@@ -84,17 +84,16 @@ class Site:
         path.write_text(html, encoding="utf-8")
         self.entries.append(entry)
 
+    def asset(self, name: str, content: str) -> None:
+        """Write a file that pages load."""
+        (self.out / ASSETS / name).write_text(content, encoding="utf-8")
+
     def finish(self) -> int:
         """Write what all pages share and the start page; the folder's bytes."""
-        assets = self.out / ASSETS
-        (assets / "plotly.min.js").write_text(plotly_script(), encoding="utf-8")
-        (assets / "lab.js").write_text(
-            scripts() + (HERE / "static.js").read_text(encoding="utf-8"), encoding="utf-8"
-        )
+        self.asset("plotly.min.js", plotly_script())
+        self.asset("lab.js", scripts() + (HERE / "static.js").read_text(encoding="utf-8"))
         tour = (ROOT / "lab_app" / "assets" / "tour.css").read_text(encoding="utf-8")
-        (assets / "lab.css").write_text(
-            style() + tour + (HERE / "static.css").read_text(encoding="utf-8"), "utf-8"
-        )
+        self.asset("lab.css", style() + tour + (HERE / "static.css").read_text(encoding="utf-8"))
         groups: dict[str, list[Entry]] = {}
         for entry in self.entries:
             if entry.group:

@@ -27,7 +27,7 @@
   function sliders(data) {
     const axes = all(document, "[data-axis]");
     const show = (axis, at) => {
-      const setting = data.settings[data.axes[axis].settings[at]];
+      const setting = data.settings[data.axes[axis].begins + at];
       axes.forEach((box, index) => {
         const here = index === axis ? at : data.axes[index].at;
         box.querySelector("input").value = here;
@@ -47,7 +47,7 @@
     }));
     const [key, at] = location.hash.slice(1).split("=");
     const axis = data.axes.findIndex((one) => one.key === key);
-    const known = axis >= 0 && Number(at) in data.axes[axis].settings;
+    const known = axis >= 0 && Number(at) in data.axes[axis].names;
     show(known ? axis : 0, known ? Number(at) : data.axes[0].at);
   }
 

@@ -109,7 +109,14 @@ def test_connections_are_bounded_and_given_back(monkeypatch: pytest.MonkeyPatch)
 )
 def test_headers_that_are_too_large_or_too_many_are_not_parsed(more: bytes) -> None:
     with served() as (connect, _):
-        assert b"431" in answer(connect(), ASKED % more)
+        whole = ASKED % more
+        assert b"431" in answer(connect(), whole)
+        found = connect()
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for at in range(0, len(whole), len(whole) // 3 + 1):
+            found.sendall(whole[at : at + len(whole) // 3 + 1])
+            time.sleep(0.1)
+        assert b"431" in found.recv(100), "also in pieces"
         assert b"200" in answer(connect(), ASKED % (b"X: " + b"x" * 8000 + b"\r\n"))
 
 
