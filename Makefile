@@ -31,7 +31,7 @@ help:
 	@echo "make format   let ruff rewrite the code"
 	@echo "make picture  renew docs/images/lab.png from the running page"
 	@echo "make soak     100 simulated visitors for 10 minutes; report in build/soak.json"
-	@echo "make gpu      the tests and benchmarks that need a CUDA device; reports in benchmarks/results/"
+	@echo "make gpu      the tests and benchmarks that need a CUDA device; goes on where it stopped (ARGS=--rehearse: on a CPU)"
 	@echo "make pools    KVCOMM's Tables 5 and 6 behind 20 warm-ups, into FINDINGS.md; goes on where it stopped (an hour)"
 	@echo "make fuzz     5,000 malformed calls and files; report in build/fuzz.json"
 	@echo "make siege    attacks of strangers beside honest visitors, for a minute; report in build/siege.json"
@@ -95,22 +95,8 @@ siege: $(VENV)/.test-stamp
 renew: $(VENV)/.test-stamp
 	$(BIN)/python scripts/renew.py $(ARGS)
 
-# The report is the JSON that ends what a bench prints.
-GPU_BENCH = $(BIN)/kvlab bench $(1) --shape llama-8b --device cuda > build/bench.txt && \
-    sed -n '/^{/,$$p' build/bench.txt > benchmarks/results/$(2)-cuda.json
-GPU_TABLE = $(BIN)/kvlab reproduce $(1) --model llama-8b --scale paper --out build/gpu
-
 gpu: $(VENV)/.test-stamp
-	@mkdir -p build/gpu
-	$(BIN)/python -m pytest -m gpu $(ARGS)
-	$(call GPU_BENCH,ttft --tokens 3500,ttft-llama-8b-3500)
-	$(call GPU_BENCH,match --tokens 4096 --anchors 25,match-llama-8b)
-	$(call GPU_BENCH,assemble --tokens 2048,assemble-llama-8b)
-	$(call GPU_TABLE,kvcomm-table-2)
-	$(call GPU_TABLE,kvcomm-table-3)
-	cp build/gpu/kvcomm-table-2.json benchmarks/results/table-2-llama-8b-cuda.json
-	cp build/gpu/kvcomm-table-3.json benchmarks/results/table-3-llama-8b-cuda.json
-	$(BIN)/python scripts/speed.py --write
+	$(BIN)/python scripts/gpu.py $(or $(ARGS),--write)
 
 pools: $(VENV)/.test-stamp
 	@mkdir -p build

@@ -9,7 +9,7 @@ copy or room taken in advance shows.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -33,6 +33,17 @@ from backend.cache.samples import SampleLog
 from backend.engine.engine import Engine
 from backend.model.load import LoadedModel
 
+#: Llama 3's sizes (the config.json of each), for what they need before they are loaded.
+FAMILY: dict[str, dict[str, int]] = {
+    name: {
+        "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "num_key_value_heads": 8, "vocab_size": 128256, "tied": tied,
+    }
+    for name, hidden, inner, layers, heads, tied in (
+        ("1B", 2048, 8192, 16, 32, 1), ("3B", 3072, 8192, 28, 24, 1), ("8B", 4096, 14336, 32, 32, 0),
+        ("70B", 8192, 28672, 80, 64, 0),
+    )
+}  # fmt: skip
 READER = 1
 ROWS = 4
 
@@ -53,6 +64,29 @@ def held_bytes(make: Callable[[], object], device: torch.device) -> tuple[int, o
         made = make()
         gc.collect()
     return sum(row.self_cpu_memory_usage for row in seen.key_averages()), made
+
+
+def needed(shape: Mapping[str, int], tokens: int, anchors: int) -> tuple[int, int, int]:
+    """Bytes of a Llama's weights in bf16, of the cache of a prompt, and of a full pool, from its shape alone.
+
+    Args:
+        shape: one of :data:`FAMILY`.
+        tokens: of the prompt, and of each anchor with the prefix segment behind it.
+        anchors: in the pool.
+    """
+    hidden, inner, layers = (shape[n] for n in ("hidden_size", "intermediate_size", "num_hidden_layers"))
+    kv = hidden // shape["num_attention_heads"] * shape["num_key_value_heads"]
+    layer = 2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * inner + 2 * hidden
+    weights = layers * layer + hidden + (2 - shape["tied"]) * shape["vocab_size"] * hidden
+    each = 2 * 2 * layers * kv  # keys and values, two bytes each
+    return 2 * weights, tokens * each, pool_bytes(tokens, anchors, each, 2 * hidden)
+
+
+def pool_bytes(tokens: int, anchors: int, each: int, described: int) -> int:
+    """Bytes of a full pool; ``each``: of a token's keys and values, ``described``: of its embedding. The base
+    of one text is shared by all anchors here, so it counts once."""
+    own, _ = _parts(tokens)
+    return anchors * (tokens * each + own * described) + own * each
 
 
 def pool(model: LoadedModel, tokens: int, anchors: int) -> SampleLog:
@@ -105,14 +139,12 @@ def bench_memory(
     ids = [5 + i % 50 for i in range(tokens)]
     each = model.info.kv_bytes_per_token
     described = model.embed((0,))
-    own, _ = _parts(tokens)
     row = drawn_cache(model, tokens)
     sides: dict[str, tuple[int, Callable[[], object]]] = {
         "cache": (tokens * each, lambda: engine.prefill(ids)),
         "batch": (ROWS * 2 * tokens * each, lambda: KVCache.batch([row] * ROWS, tokens)),
-        # The base of one text and of what stands behind it is shared by all anchors here, so it counts once.
         "pool": (
-            anchors * (tokens * each + own * described.numel() * described.element_size()) + own * each,
+            pool_bytes(tokens, anchors, each, described.numel() * described.element_size()),
             lambda: pool(model, tokens, anchors),
         ),
     }
