@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
+
+LEAST = 1 << 16  # bytes that something is counted for at least
 
 
 def address_of(host: str) -> str:
@@ -20,7 +23,7 @@ def address_of(host: str) -> str:
 
 
 class Volume:
-    """Bytes that came within some time.
+    """Bytes that came within some time; of what is small, as many as it costs to handle. Thread-safe.
 
     Args:
         each: how many one address may send; ``together``: all of them.
@@ -34,19 +37,29 @@ class Volume:
         self.each, self.together = each, together
         self._seconds, self._clock = seconds, clock
         self._sent: deque[tuple[float, str, int]] = deque()
+        self._by_address: Counter[str] = Counter()
+        self._guard = threading.Lock()
 
     @property
     def used(self) -> int:
         """Bytes of this time, from everybody."""
-        while self._sent and self._clock() - self._sent[0][0] > self._seconds:
-            self._sent.popleft()
-        return sum(size for _, _, size in self._sent)
+        with self._guard:
+            return self._used()
 
     def take(self, address: str, size: int) -> bool:
         """Count so many bytes, if they may be."""
-        used = self.used
-        mine = sum(more for _, whose, more in self._sent if whose == address)
-        if used + size > self.together or mine + size > self.each:
-            return False
-        self._sent.append((self._clock(), address, size))
-        return True
+        size = max(size, LEAST)
+        with self._guard:
+            if self._used() + size > self.together or self._by_address[address] + size > self.each:
+                return False
+            self._sent.append((self._clock(), address, size))
+            self._by_address[address] += size
+            return True
+
+    def _used(self) -> int:
+        while self._sent and self._clock() - self._sent[0][0] > self._seconds:
+            _, address, size = self._sent.popleft()
+            self._by_address[address] -= size
+            if not self._by_address[address]:
+                del self._by_address[address]
+        return self._by_address.total()

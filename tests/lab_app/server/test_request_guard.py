@@ -210,10 +210,11 @@ def test_bodies_have_a_length_and_a_limit(client: TestClient, monkeypatch: pytes
 def test_uploads_of_an_hour_are_limited() -> None:
     now = 0.0
     counts = Counts(lambda: now)
-    counts.uploads.each = 100
+    counts.uploads.each = 100_000
     client = app_of(counts=counts)
     assert [client.post("/gradio_api/upload", content=b"x" * 60).status_code for _ in range(2)] == [200, 503]
-    assert counts.uploads.take("another address", 60)
+    assert counts.uploads.take("another address", 60), "each has its own, and a small file counts for 64 KiB"
+    assert counts.uploads.used == 2 << 16
     now = limits.HOUR + 1
     assert client.post("/gradio_api/upload", content=b"x" * 60).status_code == 200
 
