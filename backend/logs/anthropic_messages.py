@@ -9,21 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from backend.base.text import show
-from backend.logs.calls import (
-    BadLine,
-    Call,
-    Fields,
-    Message,
-    Tool,
-    Usage,
-    about,
-    block_text,
-    checked,
-    text_of,
-    tool,
-    tool_call,
-)  # fmt: skip
+from backend.logs import calls as typed
+from backend.logs.calls import Call, Fields, Message, Tool, Usage, object_of, text_of
 from backend.logs.openai_chat import unwrapped
 
 NAME = "Anthropic messages"
@@ -56,7 +43,7 @@ def calls(row: Mapping[str, Any], where: str) -> Iterator[Call]:
     answer = split({"role": "assistant", "content": response.get("content", row.get("output"))})
     yield Call(
         where,
-        checked(messages),
+        typed.checked(messages),
         tools=tuple(declared(t) for t in Fields(request).rows("tools")),
         output="\n".join(m.text for m in answer),
         usage=Usage(
@@ -64,17 +51,14 @@ def calls(row: Mapping[str, Any], where: str) -> Iterator[Call]:
             found.whole("output_tokens"),
             cached,
         ),
-        **about(row, request, response),
+        **typed.about(row, request, response),
     )
 
 
 def split(given: object) -> Iterator[Message]:
     """A message; results of tools in it are messages of their own, before it."""
-    if not isinstance(given, dict):
-        raise BadLine(f"a message is {show(given)}; an object is allowed")
-    role, content = given.get("role", "user"), given.get("content")
-    if not isinstance(role, str) or len(role) > 40:
-        raise BadLine(f"a message's role is {show(role)}; a word is allowed")
+    table = object_of(given, "a message")
+    role, content = typed.role_of(table), table.get("content")
     if not isinstance(content, list):
         yield Message(role, text_of(content))
         return
@@ -84,15 +68,14 @@ def split(given: object) -> Iterator[Message]:
         if kind == "tool_result":
             yield Message("tool", text_of(block.get("content")))
         elif kind == "tool_use":
-            parts.append(tool_call(block.get("name"), block.get("input")))
+            parts.append(typed.tool_call(block.get("name"), block.get("input")))
         else:
-            parts.append(block_text(block))
+            parts.append(typed.block_text(block))
     if text := "\n".join(filter(None, parts)):
         yield Message(role, text)
 
 
 def declared(given: object) -> Tool:
     """One of ``tools``; those that the server runs itself have no schema."""
-    if not isinstance(given, dict):
-        raise BadLine(f"a tool is {show(given)}; an object is allowed")
-    return tool(given.get("name"), given.get("description"), given.get("input_schema"))
+    table = object_of(given, "a tool")
+    return typed.tool(table.get("name"), table.get("description"), table.get("input_schema"))

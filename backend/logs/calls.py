@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -48,6 +48,16 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Chance:
+    """A token of an answer with its log probability in nats, and the likeliest tokens in its place with
+    theirs."""
+
+    token: str
+    log_probability: float
+    likely: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One request to a model and its answer.
 
@@ -58,6 +68,7 @@ class Call:
         time: seconds since 1970, None where the log has no time.
         messages: in the order in which the model reads them, the system prompt first.
         output: the answer's text, calls of tools included; empty where the log has none.
+        chances: of the answer's tokens; empty where the log has no log probabilities.
     """
 
     where: str
@@ -71,6 +82,29 @@ class Call:
     output: str = ""
     usage: Usage = field(default_factory=Usage)
     model: str = ""
+    chances: tuple[Chance, ...] = ()
+
+
+def object_of(given: object, what: str) -> dict[str, Any]:
+    """
+    Raises:
+        BadLine: it is no object.
+    """
+    if not isinstance(given, dict):
+        raise BadLine(f"{what} is {show(given)}; an object is allowed")
+    return given
+
+
+def role_of(message: Mapping[str, Any]) -> str:
+    """A message's role; without one it is a user's.
+
+    Raises:
+        BadLine: it is no word.
+    """
+    role = message.get("role", "user")
+    if not isinstance(role, str) or len(role) > 40:
+        raise BadLine(f"a message's role is {show(role)}; a word is allowed")
+    return role
 
 
 def tool_call(name: object, arguments: object) -> str:
@@ -163,6 +197,17 @@ class Fields:
         if not isinstance(value, list):
             raise BadLine(f"{name} is {show(value)}; a list is allowed")
         return value
+
+
+def usage_of(*objects: object) -> Usage:
+    """Usage as OpenAI's interfaces and servers of that kind report it; ``objects`` are where it may stand."""
+    found = Fields(*objects)
+    details = Fields(found.value("prompt_tokens_details", "input_tokens_details"), *objects)
+    return Usage(
+        found.whole("prompt_tokens", "input_tokens"),
+        found.whole("completion_tokens", "output_tokens"),
+        details.whole("cached_tokens"),
+    )
 
 
 def about(*objects: object) -> dict[str, Any]:

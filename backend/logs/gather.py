@@ -26,7 +26,7 @@ class Gathered:
         where, pieces, agents, sessions: of each call; agents as places in ``names``.
         texts, headers, tokens: of the pieces, numbered as they first appear.
         cut_tax: tokens that cutting adds, and of how many.
-        logged: sums of what servers counted: input, cached; None where a call has none.
+        usage: of each call, input and cached tokens as servers counted them; None where a call has none.
     """
 
     reader: LogReader
@@ -40,7 +40,7 @@ class Gathered:
     headers: dict[int, str]
     tokens: Tokens
     cut_tax: tuple[int, int]
-    logged: tuple[int | None, int | None]
+    usage: list[tuple[int | None, int | None]]
 
 
 def gather(
@@ -56,7 +56,7 @@ def gather(
     times: list[float | None] = []
     names: dict[str, int] = {}
     by_prompt = False
-    usage: list[list[int | None]] = [[], []]
+    usage: list[tuple[int | None, int | None]] = []
     for call in reader:
         name = call.agent or _name_of_prompt(call)
         by_prompt |= not call.agent
@@ -65,8 +65,7 @@ def gather(
         sessions.append(call.session)
         times.append(call.time)
         pieces.append(cutter.of(call))
-        usage[0].append(call.usage.input)
-        usage[1].append(call.usage.cached)
+        usage.append((call.usage.input, call.usage.cached))
         if len(where) % 500 == 0:
             said(f"{len(where):,} calls read")
     said("tokenising")
@@ -74,14 +73,13 @@ def gather(
     tax = cutter.cut_tax(tokens)
     order = sorted(range(len(where)), key=times.__getitem__) if None not in times else list(range(len(where)))  # type: ignore[arg-type]
     pieces, place = _renumbered([pieces[n] for n in order], len(cutter.texts))
-    input_tokens, cached = (None if None in column else sum(column) for column in usage)  # type: ignore[arg-type]
     return Gathered(
         reader,
         [where[n] for n in order], pieces, [agents[n] for n in order], [sessions[n] for n in order],
         list(names), by_prompt,
         [cutter.texts[n] for n in place.argsort()],
         {int(place[n]): role for n, role in cutter.headers.items()},
-        tokens.renumbered(place), tax, (input_tokens, cached),
+        tokens.renumbered(place), tax, [usage[n] for n in order],
     )  # fmt: skip
 
 

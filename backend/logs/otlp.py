@@ -12,20 +12,8 @@ from typing import Any
 
 from backend.base.bounded_json import excess
 from backend.base.text import show
-from backend.logs.calls import (
-    BadLine,
-    Call,
-    Fields,
-    Message,
-    Tool,
-    Usage,
-    checked,
-    plain_json,
-    seconds,
-    text_of,
-    tool,
-    tool_call,
-)  # fmt: skip
+from backend.logs import calls as typed
+from backend.logs.calls import BadLine, Call, Fields, Message, Tool, Usage, object_of, text_of
 
 NAME = "OTLP spans"
 _KINDS = ("stringValue", "intValue", "doubleValue", "boolValue")
@@ -61,7 +49,7 @@ def calls(row: Mapping[str, Any], where: str) -> Iterator[Call]:
         trace, fields = Fields(span), Fields(found)
         yield Call(
             f"{where}, span {trace.text('spanId')}",
-            checked(messages),
+            typed.checked(messages),
             agent=fields.text(*AGENT) or _above(trace.text("parentSpanId"), by_id),
             session=fields.text(*SESSION) or trace.text("traceId"),
             id=trace.text("spanId"),
@@ -75,7 +63,7 @@ def calls(row: Mapping[str, Any], where: str) -> Iterator[Call]:
 
 
 def _started(span: Mapping[str, Any]) -> float | None:
-    return seconds(span.get("startTimeUnixNano"))
+    return typed.seconds(span.get("startTimeUnixNano"))
 
 
 def _above(parent: str, by_id: Mapping[str, Any]) -> str:
@@ -118,19 +106,18 @@ def genai(found: Mapping[str, Any]) -> Read:
 
 def _parted(given: object) -> Message:
     """A message of parts, or with a text and calls of tools."""
-    if not isinstance(given, dict):
-        raise BadLine(f"a message is {show(given)}; an object is allowed")
-    texts = [text_of(given.get("content"))]
-    for part in [*Fields(given).rows("parts"), *Fields(given).rows("tool_calls")]:
+    message = object_of(given, "a message")
+    texts = [text_of(message.get("content"))]
+    for part in [*Fields(message).rows("parts"), *Fields(message).rows("tool_calls")]:
         table = Fields(part, Fields(part).value("function"))
         if table.text("type") == "tool_call_response":
             response = table.value("response", "result")
-            texts.append(response if isinstance(response, str) else plain_json(response))
+            texts.append(response if isinstance(response, str) else typed.plain_json(response))
         elif table.value("name") and table.text("type") in ("tool_call", "function", ""):
-            texts.append(tool_call(table.text("name"), table.value("arguments")))
+            texts.append(typed.tool_call(table.text("name"), table.value("arguments")))
         else:
             texts.append(text_of([part]))
-    return Message(Fields(given).text("role") or "user", "\n".join(filter(None, texts)))
+    return Message(Fields(message).text("role") or "user", "\n".join(filter(None, texts)))
 
 
 # -- OpenInference -------------------------------------------------------------------------------------------
@@ -157,7 +144,7 @@ def _message(given: object) -> Message:
     texts = [text_of(table.value("content")), *(b.text("text") or f"[{b.text('type')}]" for b in blocks)]
     for one in table.rows("tool_calls"):
         function = Fields(Fields(Fields(one).value("tool_call")).value("function"))
-        texts.append(tool_call(function.text("name"), function.value("arguments")))
+        texts.append(typed.tool_call(function.text("name"), function.value("arguments")))
     return Message(table.text("role") or "user", "\n".join(filter(None, texts)))
 
 
@@ -172,11 +159,9 @@ CONVENTIONS: tuple[tuple[str, Callable[[Mapping[str, Any]], Read]], ...] = (
 
 def _declared(given: object) -> Tool:
     table = _loaded(given)
-    table = Fields(table).value("function") or table
-    if not isinstance(table, dict):
-        raise BadLine(f"a tool is {show(given)}; an object is allowed")
+    table = object_of(Fields(table).value("function") or table, "a tool")
     fields = Fields(table)
-    return tool(
+    return typed.tool(
         table.get("name"), table.get("description"), _loaded(fields.value("parameters", "input_schema"))
     )
 

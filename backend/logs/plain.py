@@ -1,4 +1,5 @@
-"""Plain prompts: ``{"prompt": "...", "agent": "Solver", "session_id": "7", "timestamp": 1735689600}``.
+"""Plain prompts: ``{"prompt": "...", "agent": "Solver", "session_id": "7", "timestamp": 1735689600}``, and
+requests of the completions interface (``{"request": {"prompt": ...}, "response": ...}``).
 
 Beside ``prompt`` everything may be missing. The answer is ``output``, ``response`` or ``completion``.
 """
@@ -9,30 +10,30 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from backend.base.text import show
-from backend.logs.calls import BadLine, Call, Fields, Message, Usage, about, checked, text_of
+from backend.logs.calls import BadLine, Call, Fields, Message, about, checked, text_of, usage_of
+from backend.logs.chances import chances_of
+from backend.logs.openai_chat import first_choice, unwrapped
 
 NAME = "plain prompts"
 
 
 def fits(row: Mapping[str, Any]) -> bool:
     """Whether a row is of this format."""
-    return "prompt" in row
+    return "prompt" in unwrapped(row)[0]
 
 
 def calls(row: Mapping[str, Any], where: str) -> Iterator[Call]:
     """The row's call."""
-    prompt = row["prompt"]
+    request, response = unwrapped(row)
+    prompt, choice = request["prompt"], first_choice(response, row)
     if not isinstance(prompt, str):
         raise BadLine(f"prompt is {show(prompt)}; a text is allowed")
-    found = Fields(row, row.get("usage"))
+    said = choice.get("text") if response else Fields(row).value("output", "response", "completion")
     yield Call(
         where,
         checked([Message("", prompt)]),
-        output=text_of(found.value("output", "response", "completion"), "output"),
-        usage=Usage(
-            found.whole("prompt_tokens", "input_tokens"),
-            found.whole("completion_tokens", "output_tokens"),
-            found.whole("cached_tokens"),
-        ),
-        **about(row),
+        output=text_of(said, "output"),
+        usage=usage_of(row, response.get("usage"), row.get("usage")),
+        chances=chances_of(choice),
+        **about(row, request, response),
     )

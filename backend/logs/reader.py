@@ -131,6 +131,7 @@ class LogReader:
     def _masked(self, call: Call) -> Call:
         """The call with every text masked; what is no character becomes the sign for that."""
         safe = self._safe
+        output = safe(call.output)
         return Call(
             safe(call.where),
             tuple(Message(safe(m.role), safe(m.text)) for m in call.messages),
@@ -140,9 +141,10 @@ class LogReader:
             safe(call.parent),
             call.time,
             tools=tuple(Tool(safe(t.name), safe(t.text)) for t in call.tools),
-            output=safe(call.output),
+            output=output,
             usage=call.usage,
             model=safe(call.model),
+            chances=call.chances if output == call.output else (),  # a secret may be spread over tokens
         )
 
     def _safe(self, text: str) -> str:

@@ -24,6 +24,7 @@ from backend.records.hardware import given_machine
 MOST_AGENTS = 24  # in the matrix; the rest are one line
 ASSUMED = ("llama-8b", 600.0, 2500.0)  # a shape, TFLOP/s and GB/s, where no machine is named
 OTHERS = "others"
+BLOCK, CACHE_TOKENS = 16, 400_000
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class CallXRay:
         anywhere: that an earlier call had in any place; ``repeated``: new, but twice in this call; ``new``.
         cause: why what stood in ``against`` was missed; None where nothing was, or the prompt
             only grew.
+        input, cached: tokens as the server counted them; None where the log does not say.
     """
 
     where: str
@@ -51,6 +53,8 @@ class CallXRay:
     new: int
     cause: Cause | None = None
     against: str = ""
+    input: int | None = None
+    cached: int | None = None
 
 
 @dataclass(frozen=True)
@@ -107,8 +111,8 @@ def xray(
     path: Path,
     *,
     tokenizer: str = EMBEDDED,
-    block: int = 16,
-    cache_tokens: int = 400_000,
+    block: int = BLOCK,
+    cache_tokens: int = CACHE_TOKENS,
     skip_bad: bool = False,
     machine: Machine | None = None,
     hour_price: float = 3.0,
@@ -155,7 +159,7 @@ def xray(
         {name: sum(getattr(c, name) for c in lines) for name in fields},
         *_named(log, matrix, prefixes), _missed(lines),
         seconds, {name: value / 3600 * hour_price for name, value in seconds.items()},
-        log.cut_tax, log.logged,
+        log.cut_tax, _logged(log.usage),
         log.reader.skipped, log.reader.bad, templates(log), advise(log, totals, anywhere, block),
     )  # fmt: skip
 
@@ -212,6 +216,7 @@ def _calls(
                 int(totals[n]) - anywhere - repeated,
                 told,
                 log.where[against] if told else "",
+                *log.usage[n],
             )
         )
     return lines, matrix, prefixes
@@ -267,6 +272,12 @@ def _against(log: Gathered, seen: Seen, n: int, known: list[int], prefix: int) -
         if score > most:
             best, most = other, score
     return best if best >= 0 else owner_call if 0 <= owner_call < n else known[0]
+
+
+def _logged(usage: list[tuple[int | None, int | None]]) -> tuple[int | None, int | None]:
+    """Sums of what servers counted; None where a call has none."""
+    sums = [None if None in column else sum(filter(None, column)) for column in zip(*usage, strict=True)]
+    return sums[0], sums[1]
 
 
 def _missed(lines: list[CallXRay]) -> list[Missed]:

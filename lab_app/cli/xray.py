@@ -8,7 +8,7 @@ from typer import Argument, Context, Option
 
 from backend.base.errors import OptionError
 from backend.logs.pieces import EMBEDDED
-from backend.logs.xray import XRay, xray
+from backend.logs.xray import BLOCK, CACHE_TOKENS, XRay, xray
 from backend.records.hardware import saved_figures
 from lab_app.cli.common import (
     Device,
@@ -21,6 +21,7 @@ from lab_app.cli.common import (
     progress,
     write_json,
 )
+from lab_app.cli.xray_engine import cache_of, compared, say_beside, say_engine
 from lab_app.cli.xray_model import check_reading, plain, read, say_reading
 
 SHOWN = 12  # rows of a table; --json has all
@@ -28,6 +29,7 @@ LONGEST = 44  # characters of an agent's name
 
 #: Sampled calls are read densely and under reuse methods, and their answers compared.
 model_option = partial(Option, rich_help_panel="With a model")
+engine_option = partial(Option, rich_help_panel="With an engine's own record")
 
 
 def run_xray(
@@ -38,8 +40,8 @@ def run_xray(
     tokenizer: str | None = Option(
         None, help="folder, tokenizer.json or hub id (the model's; without one: embedded)"
     ),
-    block: int = Option(16, help="tokens of an engine's block"),
-    cache_tokens: int = Option(400000, help="of the bounded cache"),
+    block: int | None = Option(None, help=f"tokens of an engine's block ({BLOCK})"),
+    cache_tokens: int | None = Option(None, help=f"of the bounded cache ({CACHE_TOKENS})"),
     machine: str | None = Option(
         None, metavar="FILE.json", help="figures that kvlab break-even --json saved"
     ),
@@ -59,6 +61,19 @@ def run_xray(
     device: Device = None,
     device_map: DeviceMap = None,
     quantise: Quantise = None,
+    events: str | None = engine_option(
+        None,
+        metavar="FILE",
+        help="vLLM's KV events, msgpack or JSON lines: they give --block and --cache-tokens",
+    ),
+    beside: str | None = engine_option(
+        None, metavar="FILE", help="another engine's log of the same calls, to compare"
+    ),
+    near_tie: float | None = engine_option(
+        None,
+        metavar="NATS",
+        help="where answers part: smaller gaps may be rounding (10 times the usual difference)",
+    ),
 ) -> int:
     """What reuse would save of a log of model calls, and why prefixes missed."""
     if not 0 <= hour_price <= 1e6:
@@ -68,15 +83,22 @@ def run_xray(
         )
     check_reading(context.params)
     out = named_file("json", json, "xray.json") if json else None
+    if near_tie is not None and not beside:
+        raise OptionError("--near-tie is for --beside, which is not there. Add it.", field="near-tie")
+    cache, options = cache_of(events, block, cache_tokens)
     with progress() as tell:
         result = xray(
-            path_of(log), tokenizer=tokenizer or model or EMBEDDED, block=block,
-            cache_tokens=cache_tokens,
+            path_of(log), tokenizer=tokenizer or model or EMBEDDED, **options,
             skip_bad=skip_bad, hour_price=hour_price, said=tell,
             machine=saved_figures(path_of(machine)).machine if machine else None,
         )  # fmt: skip
     say(result)
     report = result.plain()
+    report["engine"] = say_engine(cache, result)
+    if beside:
+        parted = compared(log, beside, skip_bad, near_tie)
+        say_beside(parted)
+        report["beside"] = parted.plain()
     if model:
         reading = read(context.params, loading(device, device_map, quantise))
         say_reading(reading)

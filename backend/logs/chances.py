@@ -1,0 +1,50 @@
+"""Log probabilities of an answer's tokens, as OpenAI's interfaces give them: of a chat, one object a token;
+of a completion, lists side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import zip_longest
+from typing import Any
+
+from backend.logs.calls import Chance, Fields
+
+MOST = 20  # likeliest tokens that are kept of each
+
+
+def chances_of(choice: Mapping[str, Any]) -> tuple[Chance, ...]:
+    """The tokens of one of a response's choices; empty where it has no log probabilities, or some that cannot
+    be read.
+
+    Raises:
+        BadLine: a list is something else.
+    """
+    given = Fields(choice.get("logprobs"))
+    if rows := given.rows("content"):
+        found = [_chance(Fields(row).value("token"), row, _listed(row)) for row in rows]
+    else:
+        likely = [list(one.items()) if isinstance(one, dict) else [] for one in given.rows("top_logprobs")]
+        columns = zip_longest(given.rows("tokens"), given.rows("token_logprobs"), likely)
+        found = [_chance(token, {"logprob": value}, others or []) for token, value, others in columns]
+    return () if None in found else tuple(one for one in found if one is not None)
+
+
+def _listed(row: object) -> list[tuple[Any, Any]]:
+    """The likeliest tokens of a chat's token."""
+    return [(Fields(o).value("token"), Fields(o).value("logprob")) for o in Fields(row).rows("top_logprobs")]
+
+
+def _chance(token: object, row: object, likely: list[tuple[Any, Any]]) -> Chance | None:
+    value = _number(Fields(row).value("logprob"))
+    if not isinstance(token, str) or value is None:
+        return None
+    known = [(str(name), number) for name, one in likely[:MOST] if (number := _number(one)) is not None]
+    return Chance(token, value, tuple(known))
+
+
+def _number(value: object) -> float | None:
+    """A log probability; servers write what has none at all as a very small number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e300:
+        return None
+    return min(0.0, float(value)) if math.isfinite(value) else None
