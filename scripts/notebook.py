@@ -3,7 +3,7 @@
 Usage: python scripts/notebook.py [docs/sweeps.ipynb]
 
 No notebook server is needed. A figure is stored as a notebook stores it, and as a picture beside it if there
-is a Chromium, for those who only look.
+is a Chromium, for those who only look. A page of more than :data:`STORED` characters is shown and not stored.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 WIDTH = 900
+STORED = 100_000
 DRAW = """async ([figure, width]) => {
   const layout = {...figure.layout, paper_bgcolor: '#ffffff', plot_bgcolor: '#ffffff'};
   const drawn = await Plotly.newPlot(document.createElement('div'), figure.data, layout);
@@ -98,6 +99,9 @@ def main() -> None:
         found = list(executed(["".join(cell["source"]) for cell in cells], pictures=True))
         os.chdir(ROOT)
     for number, (cell, outputs) in enumerate(zip(cells, found, strict=True), 1):
+        for output in outputs:
+            if len(output.get("data", {}).get("text/html", "")) > STORED:
+                del output["data"]["text/html"]
         cell["execution_count"], cell["outputs"] = number, outputs
     path.write_text(json.dumps(book, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"{path.name}: {len(cells)} cells, {sum(map(len, found))} outputs")

@@ -1,9 +1,10 @@
 """Does the X-ray of a log predict what a real engine's cache hits? vLLM on a CPU is asked.
 
 ``python benchmarks/peers/hits.py --python PYTHON`` with the Python of vLLM's own environment
-(``benchmarks/peers/install.sh FOLDER``). A log with the shape of a coding agent's is drawn from a seed; vLLM
+(``benchmarks/peers/install.sh FOLDER``). A log with the shape of a coding agent's is drawn from a seed. vLLM
 reads its calls one after the other, in the tokens that the X-ray counts, on a model of one layer with drawn
-weights (hits do not depend on them), once with room for all and once with little. Prints JSON: hits call by call beside the prediction at vLLM's block size, and what its KV events say.
+weights (hits do not depend on them), once with room for all and once with little. Prints JSON: hits beside
+the prediction at vLLM's block size, and what its KV events say.
 """
 
 from __future__ import annotations
@@ -75,9 +76,7 @@ def main() -> None:
     """Draw, ask, compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", required=True, help="of vLLM's environment")
-    parser.add_argument(
-        "--model", type=Path, default=ROOT / "presets" / "model", help="a folder in hub layout"
-    )
+    parser.add_argument("--tokenizer", default="embedded", help="see kvlab xray")
     parser.add_argument("--calls", type=int, default=175)
     parser.add_argument("--block", type=int, default=32, help="the least on a CPU is 32")
     parser.add_argument("--room", type=float, default=0.2, help="of the small cache: of all distinct blocks")

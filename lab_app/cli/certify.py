@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typer import Argument, Context, Option
@@ -55,6 +56,9 @@ def certify(
     json: str | None = gate_option(
         None, metavar="OUT", help="where to write the verdict and every compared call"
     ),
+    badge: str | None = gate_option(
+        None, metavar="OUT", help="where to write it as a badge: .svg, or .json of shields.io"
+    ),
 ) -> int:
     """Probe whether a model's keys can be moved; with --log, whether reuse keeps logged calls' answers.
 
@@ -66,8 +70,10 @@ def certify(
     loaded_so = loading(device, device_map, quantise)
     if log:
         return gate(context.params, partial(load_model, model, dtype=dtype, **loaded_so))
-    if json or stop_early:
-        raise OptionError("--json and --stop-early are for --log, which is not there. Add it.", field="log")
+    if json or stop_early or badge:
+        raise OptionError(
+            "--json, --badge and --stop-early are for --log, which is not there. Add it.", field="log"
+        )
     info = load_model(model, dtype=dtype, **loaded_so).info
     found = info.certificate
     print(
@@ -97,6 +103,11 @@ def gate(given: Mapping[str, Any], load: Callable[[], LoadedModel]) -> int:
     from backend.studies.logged_calls import MOST_CALLS
 
     out = named_file("json", given["json"], "gate.json") if given["json"] else None
+    badge = named_file("badge", given["badge"], "badge.svg") if given["badge"] else None
+    if badge and badge.suffix not in (".svg", ".json"):
+        raise OptionError(
+            f"--badge is {given['badge']!r}; its name has to end in .svg or .json.", field="badge"
+        )
     methods = [m for m in parse_methods(given["method"]) if not m.reference]
     if len(methods) != 1:
         raise OptionError(
@@ -122,7 +133,20 @@ def gate(given: Mapping[str, Any], load: Callable[[], LoadedModel]) -> int:
     if out:
         write_json(out, report(record, reader.skipped))
         print(f"The verdict and {len(record.rows)} calls are in {out}")
+    if badge:
+        write_badge(badge, record)
+        print(f"The badge is {badge}")
     return record.code
+
+
+def write_badge(path: Path, record: GateRecord) -> None:
+    """The verdict as a picture, or as shields.io's JSON."""
+    from viz.logs.badge import badge, badge_svg
+
+    if path.suffix == ".json":
+        write_json(path, badge(record))
+    else:
+        path.write_text(badge_svg(record), encoding="utf-8")
 
 
 def share(flag: str, text: str) -> float:

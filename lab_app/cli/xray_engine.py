@@ -44,8 +44,8 @@ def say_engine(cache: EngineCache | None, found: XRay) -> dict[str, Any]:
         room = "" if cache.capacity is None else f", so it has room for about {cache.capacity:,} tokens"
         print(
             f"\nThe engine's cache, in blocks of {cache.block}: {cache.stored:,} were stored, "
-            f"{cache.again:,} of them again after they had been dropped ({cache.again * cache.block:,} tokens); "
-            f"{cache.dropped:,} were dropped; at most {cache.most:,} at once{room}."
+            f"{cache.again:,} of them again after they had been dropped ({cache.again * cache.block:,} "
+            f"tokens); {cache.dropped:,} were dropped; at most {cache.most:,} at once{room}."
         )
     counted = hits(found)
     if counted is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import json
 import runpy
@@ -19,11 +20,6 @@ from kvlab import comparison, logs
 from viz.run.report import report_html
 
 ROOT = Path(__file__).parents[2]
-CELLS = (
-    "import kvlab",
-    "found = kvlab.compare('math-3', methods=['naive'], max_new_tokens=4)\nprint(found.methods)\nfound",
-    "found.to_frame()",
-)
 
 
 def test_what_the_documentation_says_is_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,17 +29,30 @@ def test_what_the_documentation_says_is_so(tmp_path: Path, monkeypatch: pytest.M
     assert all(found.attempted > 1 for found in tried)
 
 
-def test_a_notebooks_cells_show_the_report_and_the_table() -> None:
-    """As ``scripts/notebook.py`` runs them: on the embedded model."""
-    executed = runpy.run_path(str(ROOT / "scripts" / "notebook.py"))["executed"]
-    nothing, [said, report], [table] = executed(list(CELLS))
-    assert nothing == []
-    assert said["text"] == ["('dense', 'naive')\n"]
-    page = report["data"]["text/html"]
-    assert page.startswith('<iframe sandbox="allow-scripts"')
-    assert unescape(page).count("plotly.js v") == 1
+def test_the_notebook_runs_and_shows_the_report_and_the_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``docs/compare.ipynb``, cell by cell, as ``scripts/notebook.py`` runs it: on the embedded model."""
+    notebook = runpy.run_path(str(ROOT / "scripts" / "notebook.py"))
+    book = json.loads((ROOT / "docs" / "compare.ipynb").read_text(encoding="utf-8"))
+    cells = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
+    monkeypatch.chdir(tmp_path)
+    found = list(notebook["executed"](["".join(cell["source"]) for cell in cells]))
+    [said, answers], [table], [report], [own], [causes] = found
+    assert said["name"] == "stdout"
+    told = ast.literal_eval("".join(answers["data"]["text/plain"]))
+    assert set(told) == {"dense", "naive", "epic"}
+    assert table["data"]["text/html"].count("<tr") == 1 + 4 * 3
+    for shown in (report, own):
+        page = shown["data"]["text/html"]
+        assert page.startswith('<iframe sandbox="allow-scripts"')
+        assert unescape(page).count("plotly.js v") == 1
     assert "Copy and reposition" in report["data"]["text/plain"][0]
-    assert table["data"]["text/html"].count("<tr") == 1 + 4 * 2
+    kinds = [[sorted(output.get("data", {})) for output in cell["outputs"]] for cell in cells]
+    plain = ["text/plain"]
+    assert kinds == [[[], plain], [["text/html", *plain]], [plain], [plain], [plain]], "reports are too large"
+    assert causes["data"]["text/plain"] == cells[4]["outputs"][0]["data"]["text/plain"]
+    assert "'date'" in causes["data"]["text/plain"][0]
 
 
 def test_a_tables_numbers_are_the_records(tmp_path: Path, tiny_model: Any) -> None:

@@ -27,6 +27,8 @@ from markupsafe import escape
 
 import viz
 from backend.logs.timeline import OpenLog
+from backend.records.log_gate import GateRecord, GateRequest
+from backend.records.request import MethodChoice
 from viz.anchors import cost
 from viz.anchors.pool_map import anchor_map
 from viz.attention.views import closer_views, slot_views
@@ -34,7 +36,7 @@ from viz.base import format as words
 from viz.base.figure import FigureView, Panel, card_html
 from viz.base.placeholder_pills import template_html
 from viz.judge import metrics, risk_gate, verdict_grid
-from viz.logs import overview, session
+from viz.logs import badge, overview, session
 from viz.pages import agent_loop, documents, tour
 from viz.pages.agent_loop_turns import ends_html, fragments_html, turns_html
 from viz.run import diagnosis, verdict
@@ -138,6 +140,8 @@ def of_logs() -> Iterator[Any]:
         path.write_text("\n".join(map(json.dumps, [*lines, EVIL])), encoding="utf-8")
         log = OpenLog(path, skip_bad=True)
     yield from (overview.overview_html(log.xray), session.session_html(log, log.sessions[0], (0, 2)))
+    model = next(iter(hostile.runs())).model
+    yield badge.badge_svg(GateRecord(GateRequest(MethodChoice("naive", {}, EVIL), 0.02), model, 3, 0))
 
 
 def of_report() -> Iterator[Any]:

@@ -170,6 +170,8 @@ def test_the_command_says_it_with_its_exit_status(
         "--max-flips",
         "20%",
     ]
+    badges = [tmp_path / "badge.svg", tmp_path / "badge.json"]
+    command += ["--badge", str(badges[len(more) % 2])]
     assert main([*command, *more]) == code, capsys.readouterr()
     told = capsys.readouterr().out
     assert said in told
@@ -209,6 +211,7 @@ def test_calls_that_cannot_be_read_are_told(tiny_model: Any) -> None:
     [
         (["--max-flips", "two"], "--max-flips is 'two'"),
         (["--max-flips", "0"], "--max-flips is 0.0; allowed: above 0%"),
+        (["--badge", "b.png"], "--badge is 'b.png'; its name has to end in .svg or .json"),
         (["--method", "dense"], "--method is 'dense'"),
         (["--method", "naive,kvcomm"], "name one"),
         (["--same", "x"], "--same is x"),
