@@ -11,7 +11,8 @@ True
 
 A result shows itself in a notebook as the page's report, and is a table of pandas, one row for each agent and
 method, with :meth:`~kvlab.comparison.Comparison.to_frame`. :func:`~kvlab.logs.xray` says what reuse would
-save of a log of calls. Whatever cannot be done is a :class:`LabError` whose text says what to change.
+save of a log of calls. ``kvlab.harness`` is a model of the LM Evaluation Harness. Whatever cannot be done is
+a :class:`LabError` whose text says what to change.
 """
 
 from __future__ import annotations

@@ -54,13 +54,11 @@ def gather(
     reader, cutter = LogReader(path, skip_bad=skip_bad), Pieces(tokenizer)
     where, pieces, agents, sessions = [], [], [], []
     times: list[float | None] = []
-    names: dict[str, int] = {}
     by_prompt = False
     usage: list[tuple[int | None, int | None]] = []
     for call in reader:
-        name = call.agent or _name_of_prompt(call)
+        agents.append(call.agent or _name_of_prompt(call))
         by_prompt |= not call.agent
-        agents.append(names.setdefault(name, len(names)))
         where.append(call.where)
         sessions.append(call.session)
         times.append(call.time)
@@ -73,10 +71,11 @@ def gather(
     tax = cutter.cut_tax(tokens)
     order = sorted(range(len(where)), key=times.__getitem__) if None not in times else list(range(len(where)))  # type: ignore[arg-type]
     pieces, place = _renumbered([pieces[n] for n in order], len(cutter.texts))
+    names: dict[str, int] = {}
+    numbers = [names.setdefault(agents[n], len(names)) for n in order]
     return Gathered(
         reader,
-        [where[n] for n in order], pieces, [agents[n] for n in order], [sessions[n] for n in order],
-        list(names), by_prompt,
+        [where[n] for n in order], pieces, numbers, [sessions[n] for n in order], list(names), by_prompt,
         [cutter.texts[n] for n in place.argsort()],
         {int(place[n]): role for n, role in cutter.headers.items()},
         tokens.renumbered(place), tax, [usage[n] for n in order],

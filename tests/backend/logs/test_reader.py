@@ -12,7 +12,7 @@ import made_logs
 import pytest
 
 from backend.base.errors import LabError, RecordError
-from backend.logs.calls import Call
+from backend.logs.calls import Call, Usage
 from backend.logs.reader import LogReader
 from backend.logs.xray import xray
 
@@ -57,18 +57,63 @@ def test_one_document_several_formats_and_compression(tmp_path: Path) -> None:
     assert list(map(known, read(packed))) == list(map(known, found))
 
 
-def test_an_agent_is_named_by_a_span_above_and_usage_is_read(tmp_path: Path) -> None:
+def test_an_agent_is_named_by_a_span_above_and_a_session_by_its_trace(tmp_path: Path) -> None:
     row = made_logs.genai_line(CALLS[0])
-    [span] = row["resourceSpans"][0]["scopeSpans"][0]["spans"]
-    span["attributes"] = [a for a in span["attributes"] if a["key"] != "gen_ai.agent.name"]
-    span["attributes"].append({"key": "gen_ai.usage.cache_read.input_tokens", "value": {"intValue": "7"}})
-    span["parentSpanId"] = "up"
+    spans = row["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    left_out = ("gen_ai.agent.name", "gen_ai.conversation.id")
+    spans[0]["attributes"] = [a for a in spans[0]["attributes"] if a["key"] not in left_out]
+    spans[0] |= {"parentSpanId": "up", "traceId": "t7"}
     name = {"key": "gen_ai.agent.name", "value": {"stringValue": "planner"}}
-    row["resourceSpans"][0]["scopeSpans"][0]["spans"].append({"spanId": "up", "attributes": [name]})
+    spans += [{"spanId": "up", "parentSpanId": "top"}, {"spanId": "top", "attributes": [name]}]
     path = tmp_path / "log.jsonl"
     path.write_text(json.dumps(row))
     [call] = read(path)
-    assert (call.agent, call.usage.cached, call.parent) == ("planner", 7, "up")
+    assert (call.agent, call.session, call.parent) == ("planner", "t7", "up")
+
+
+def spans_usage(row: dict[str, Any], input: str, output: str, cached: str) -> dict[str, Any]:
+    [span] = row["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    counts = {input: 23, output: 3, cached: 7}
+    span["attributes"] += [{"key": key, "value": {"intValue": str(n)}} for key, n in counts.items()]
+    return row
+
+
+OF_OPENAI = {"prompt_tokens": 23, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 7}}
+OF_ANTHROPIC = {
+    "input_tokens": 5, "output_tokens": 3, "cache_read_input_tokens": 7, "cache_creation_input_tokens": 11
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        made_logs.openai_line(CALLS[0]) | {"usage": OF_OPENAI},
+        made_logs.anthropic_line(CALLS[0]) | {"usage": OF_ANTHROPIC},
+        {"request": {"prompt": "hi"}, "response": {"choices": [{"text": "ho"}], "usage": OF_OPENAI}},
+        {"prompt": "hi", "output": "ho", "prompt_tokens": 23, "completion_tokens": 3, "cached_tokens": 7},
+        spans_usage(
+            made_logs.genai_line(CALLS[0]), "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens",
+            "gen_ai.usage.cache_read.input_tokens",
+        ),
+        spans_usage(
+            made_logs.openinference_line(CALLS[0]), "llm.token_count.prompt", "llm.token_count.completion",
+            "llm.token_count.prompt_details.cache_read",
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_server_counted_is_read(row: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps(row))
+    [call] = read(path)
+    assert call.usage == Usage(23, 3, 7)
+    assert call.output.startswith(("ho", CALLS[0]["output"]["content"]))
+
+
+def test_a_message_without_a_text_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    messages = [{"role": "system", "content": ""}, {"role": "user", "content": "hi"}]
+    path.write_text(json.dumps({"messages": messages}))
+    assert [message.role for message in read(path)[0].messages] == ["user"]
 
 
 def test_plain_prompts_and_times(tmp_path: Path) -> None:

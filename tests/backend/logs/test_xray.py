@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,10 +35,14 @@ def coding(tmp_path_factory: pytest.TempPathFactory) -> XRay:
 
 
 def test_one_run_in_every_format_has_the_same_xray(tmp_path: Path) -> None:
-    calls = made_logs.coding_agent(seed=1, calls=40)
+    calls = [
+        {**call, "time": made_logs.START + timedelta(seconds=n)}
+        for n, call in enumerate(made_logs.coding_agent(seed=1, calls=40))
+    ]
     first, *others = [
         xray(made_logs.write_log(tmp_path / "log.jsonl", calls, line)) for line in made_logs.FORMATS.values()
     ]
+    others.append(xray(made_logs.write_log(tmp_path / "log.jsonl", calls[::-1])))  # the time orders them
     assert len({found.formats for found in (first, *others)}) == 3  # spans of both conventions are one
     for found in others:
         assert bare(found) == bare(first)
@@ -69,6 +74,9 @@ def test_a_small_cache_hits_less_and_a_block_of_one_hits_every_shared_token(
     fine = xray(path, block=1)
     assert small.totals["bounded"] < small.totals["blocks"]
     assert [c.blocks for c in fine.calls] == [min(c.prefix, c.tokens - 1) for c in fine.calls]
+    calls = made_logs.coding_agent(seed, calls=1)
+    *_, again = xray(made_logs.write_log(tmp_path / "again.jsonl", calls * 2), block=1).calls
+    assert again.blocks == again.bounded == again.prefix - 1 == again.tokens - 1, "the last token is computed"
 
 
 # -- against the definitions ---------------------------------------------------------------------------------
@@ -82,6 +90,16 @@ class ByCharacter:
 
     def encode_batch_fast(self, texts: list[str], add_special_tokens: bool) -> list[SimpleNamespace]:
         return [SimpleNamespace(ids=list(map(ord, text))) for text in texts]
+
+
+def test_cutting_costs_the_tokens_that_would_have_been_joined() -> None:
+    class ByThree:
+        def encode_batch_fast(self, texts: list[str], add_special_tokens: bool) -> list[SimpleNamespace]:
+            return [SimpleNamespace(ids=list(range(-(-len(text) // 3)))) for text in texts]
+
+    cutter = Pieces(ByThree())
+    cutter.of(Call("", (Message("user", "ab\n\ncd\n\nef"), Message("user", "of one paragraph"))))
+    assert cutter.cut_tax(cutter.tokens()) == (5 - 4, 5)
 
 
 @settings(max_examples=80, deadline=None)

@@ -74,6 +74,29 @@ def test_a_call_keeps_its_text_and_an_agents_calls_share_a_template() -> None:
     assert list(values.values()) == [f"{tiny.QUESTIONS[1]}\nIt says:", calls[2].output]
 
 
+def test_what_some_of_an_agents_calls_have_is_a_text() -> None:
+    calls = [
+        call("a", str(n), "Always here.\n" + "In some calls.\n" * (n % 2) + f"Question {n}?\n")
+        for n in range(10)
+    ]
+    _, values = CallPipelines(calls).pipeline(1, 8)
+    assert list(values.values()) == ["In some calls.\nQuestion 1?"]
+    _, values = CallPipelines(calls[:1]).pipeline(0, 8)
+    assert list(values.values()) == ["Always here.\nQuestion 0?"], "of one call nobody knows what stays"
+
+
+def test_what_another_agent_read_before_is_a_text_though_it_stays() -> None:
+    rules = "Rules that both agents read, in a line of some length.\n"
+    calls = [
+        call(agent, str(n), f"{head}\n{rules}Number {n}.\n")
+        for n in range(4)
+        for agent, head in (("Solver", "Solve."), ("Judge", "Judge."))
+    ]
+    whole = CallPipelines(calls)
+    said = [" ".join(whole.pipeline(index, 8)[1].values()) for index in (2, 3)]
+    assert ["Rules" in text for text in said] == [False, True], "the one who reads it first owns it"
+
+
 def test_every_agent_has_its_share_of_a_sample() -> None:
     agents = ["a"] * 60 + ["b"] * 30 + ["c"] * 10
     chosen = sampled(range(100), agents, 20, 0)
