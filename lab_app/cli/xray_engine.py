@@ -18,14 +18,14 @@ SHOWN = 5  # calls, and partings
 
 def cache_of(
     events: str | None, block: int | None, cache_tokens: int | None
-) -> tuple[EngineCache | None, dict[str, int]]:
+) -> tuple[EngineCache | None, dict[str, Any]]:
     """The engine's cache, and what the X-ray takes: as typed, else as the events say.
 
     Raises:
         OptionError: the events are of other blocks.
     """
     typed = {"block": block, "cache_tokens": cache_tokens}
-    options = {name: value for name, value in typed.items() if value is not None}
+    options: dict[str, Any] = {name: value for name, value in typed.items() if value is not None}
     if not events:
         return None, options
     cache = engine_cache(path_of(events))
