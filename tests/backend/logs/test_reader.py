@@ -134,7 +134,7 @@ def test_secrets_are_masked_in_every_text(tmp_path: Path, monkeypatch: pytest.Mo
     said = " and ".join(secrets)
     answer = {"role": "assistant", "content": said}
     call = {**CALLS[0], "messages": [{"role": "user", "content": said}], "output": answer, "agent": said,
-            "tools": [{"name": "t", "description": said, "parameters": {}}]}  # fmt: skip
+            "session": said, "tools": [{"name": "t", "description": said, "parameters": {}}]}  # fmt: skip
     [found] = read(made_logs.write_log(tmp_path / "log.jsonl", [call]))
     assert not [s for s in secrets if s in repr(found)]
     assert found.messages[0].text.count("[hidden]") == 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from backend.logs.call_pipeline import CallPipelines, by_template
 from backend.logs.calls import Call, Message
 from backend.records.log_gate import GateRecord, GateRequest, GateRow
 from backend.records.request import MethodChoice
-from backend.studies.log_gate import log_gate
+from backend.studies.log_gate import flipped, log_gate
 from backend.studies.logged_calls import sampled
 from lab_app.cli.main import main
 
@@ -95,6 +96,21 @@ def test_what_another_agent_read_before_is_a_text_though_it_stays() -> None:
     whole = CallPipelines(calls)
     said = [" ".join(whole.pipeline(index, 8)[1].values()) for index in (2, 3)]
     assert ["Rules" in text for text in said] == [False, True], "the one who reads it first owns it"
+
+
+@pytest.mark.parametrize(
+    ("dense", "other", "changed"),
+    [
+        (("7", "It is 7."), ("7", "So it is 7."), False),
+        (("7", "It is 7."), ("8", "It is 8."), True),
+        (("7", "It is 7."), (None, "It is."), True),
+        ((None, "Yes. "), (None, "Yes."), False),
+        ((None, "Yes."), (None, "No."), True),
+    ],
+)
+def test_an_answer_changed_if_what_is_read_off_it_did(dense: Any, other: Any, changed: bool) -> None:
+    pair: Any = [SimpleNamespace(answer=answer, text=text) for answer, text in (dense, other)]
+    assert flipped(*pair) is changed
 
 
 def test_every_agent_has_its_share_of_a_sample() -> None:
