@@ -57,7 +57,7 @@ class Frontier:
         limit: the largest cost that may win.
         points: of the last round first, by cost.
         best: of the last round the fewest flips within ``limit``; ``simplest`` the fewest parts among those
-            whose flips are not clearly more than its own (McNemar's exact test, Holm's correction, 5%).
+            whose flips are not clearly more than its own (McNemar's exact test, 5%, each for itself).
         confirmed: the best one on other problems (``held_out`` says on how many of which cells), and
             ``against`` the rows it is compared with.
     """
