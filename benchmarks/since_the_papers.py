@@ -71,7 +71,7 @@ def main() -> int:
         ]
         print(f"| {method} | {' | '.join(cells)} | {found[ALL]['tokens_computed']:.0%} |")
     flipped = {m: {(r.task, r.problem): r.as_dense is False for r in rows} for m, rows in by_method.items()}
-    pairs = []
+    pairs: list[dict[str, Any]] = []
     for method, control in CONTROLS:
         mine, other = flipped[method], flipped[control]
         worse = sum(mine[k] and not other[k] for k in mine)
