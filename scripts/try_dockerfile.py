@@ -129,8 +129,8 @@ def ask(address: str, until: float, running: subprocess.Popen[bytes]) -> bytes:
 
 
 def inside(pid: int) -> int:
-    """The process that buildah started in the container: the first of its descendants that is no root's.
-    Whichever of a process's threads started a child knows it.
+    """The process that buildah started in the container: the first of its descendants that is no root's and
+    none of buildah's own. Whichever of a process's threads started a child knows it.
 
     Raises:
         SystemExit: there is none.
@@ -138,7 +138,8 @@ def inside(pid: int) -> int:
     waiting = [pid]
     while waiting:
         pid = waiting.pop(0)
-        if Path(f"/proc/{pid}").stat().st_uid == UID:
+        own = Path(f"/proc/{pid}/comm").read_text().startswith("buildah")
+        if Path(f"/proc/{pid}").stat().st_uid == UID and not own:
             return pid
         for known in Path(f"/proc/{pid}/task").glob("*/children"):
             waiting += map(int, known.read_text().split())
