@@ -80,7 +80,7 @@ def _refuse(given: Mapping[str, Any], names: Sequence[str], why: str) -> None:
     """Refuse options that the source of figures does not read."""
     for name in names:
         value = given[name]
-        if value is not None:
+        if value not in (None, ()):  # a flag of several values is () if it was not given
             typed = " ".join(map(str, value)) if isinstance(value, list) else value
             flag = f"--{name.replace('_', '-')}"
             raise OptionError(

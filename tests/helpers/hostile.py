@@ -20,6 +20,7 @@ from backend.records.blend import BlendRequest, BlendStudy
 from backend.records.break_even import Case
 from backend.records.documents import DocumentArm, DocumentSpeed, DocumentStudy
 from backend.records.familiarity import AgentSurprisal, Bin, Familiarity, Outlook
+from backend.records.frontier import Ahead, Frontier, FrontierPoint
 from backend.records.hardware import Figures, given_machine
 from backend.records.judge import (
     Candidate,
@@ -282,6 +283,18 @@ def sweep() -> Swept:
     )  # fmt: skip
     tests = (test, replace(test, axis="model", mine="embedded", other="small"))
     return sullied(Swept("fake", "fake", lines, 240, True, Compared(tests, ("left out",))))
+
+
+def frontier() -> Frontier:
+    rate, cost = Share(0.1, 0.0, 0.2, 40), Share(0.5, 0.4, 0.6, 40)
+    first = FrontierPoint("naive", 1, 4, rate, cost, 2, True)
+    second, early = (
+        replace(first, method="kvcomm", on=False),
+        replace(first, method="other", round=1, on=False),
+    )
+    found = Frontier("fake", "fake", ("math",), (4, 40), 3, 0.6, (first, second, early), "naive", "kvcomm")
+    held_out = replace(found, confirmed=first, against=(Ahead(second, Share(0.0, -0.1, 0.1, 40)),))
+    return sullied(held_out)
 
 
 def documents() -> DocumentStudy:
