@@ -87,6 +87,11 @@ CURRICULUM: tuple[tuple[int, float, dict[str, int]], ...] = (
      | {"compare same": 1, "solver": 24, "worker": 4, "judge": 16, "documents one-hop": 10}
      | {"documents two-hop": 13}
      | {"prefix codebook": 5, "prefix units": 5, "prefix who": 7, "tools": 9, "program": 14}),
+    # documents, whose facts and questions are worded in twice as many ways since then
+    (108_000_000, 1.0, {"recall copy": 1, "recall pairs": 1, "recall facts": 2, "recall roles": 1}
+     | {"compare same": 1, "solver": 24, "worker": 3, "judge": 12, "documents one-hop": 16}
+     | {"documents two-hop": 18}
+     | {"prefix codebook": 4, "prefix units": 4, "prefix who": 7, "tools": 8, "program": 13}),
 )  # fmt: skip
 
 
