@@ -89,7 +89,7 @@ def test_open_word_problems_are_whole(seed: int, shape: str, steps: int, unseen:
     known = {int(n) for n in re.findall(r"\d+", text)} | {1}
     known |= {at + 2 for at, word in enumerate(COUNT_WORDS) if word in text.lower()}
     said = {
-        2: "half|halve|double|twice|again|fifty|50 percent|every second|as many as are",
+        2: "half|halve|double|twice|again|fifty|50 percent|every second|as many as are|equally with",
         3: "tripl|third",
         4: "quarter|fourth",
         5: "fifth",
