@@ -215,7 +215,7 @@
       });
       tools.appendChild(button);
     }
-    made.caption.append(made["kv-card-title"], tools, made["kv-finding"]);
+    made.caption.append(made["kv-card-title"], tools, made["kv-finding"], unfolding(figure));
     figure.append(made.caption, made["kv-plot"], made["kv-how"]);
     figure.kvParts = { ...made, tools };
     return figure;
@@ -226,7 +226,29 @@
     section.className = "kv-card kv-panel";
     section.dataset.view = view.key;
     section.innerHTML = '<h3 class="kv-card-title"></h3><div></div>';
+    section.firstChild.after(unfolding(section));
     return section;
+  }
+
+  /* On a phone, and where many figures stand below a verdict, a figure is its title and finding until it is opened. */
+  const phone = window.matchMedia("(max-width: 620px)");
+
+  function unfolding(card) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "kv-small-button kv-unfold";
+    button.addEventListener("click", () => fold(card, !card.classList.contains("kv-shut"), true));
+    card.kvUnfold = button;
+    return button;
+  }
+
+  function fold(card, shut, chosen) {
+    if (chosen) card.kvChosen = true;
+    card.classList.toggle("kv-shut", shut);
+    card.kvUnfold.textContent = shut ? "Show" : "Fold";
+    card.kvUnfold.setAttribute("aria-expanded", String(!shut));
+    card.kvUnfold.setAttribute("aria-label", card.kvUnfold.textContent + ": " + card.kvView.title);
+    if (chosen && !shut && card.kvDraw) card.kvDraw();
   }
 
   /* A legend whose lines change with the width is put where the old margin was; a second pass mends that. */
@@ -266,7 +288,7 @@
 
   function paint(figure) {
     const view = figure.kvView, plot = figure.kvParts["kv-plot"];
-    if (!view.figure || !window.Plotly) return;
+    if (!view.figure || !window.Plotly || figure.classList.contains("kv-shut")) return;
     const { data, layout } = JSON.parse(view.figure);
     const shown = themed(layout, dark() ? THEMES.dark : THEMES.light);
     shown.uirevision = view.key;
@@ -297,6 +319,12 @@
       for (const [, gone] of old) {
         const plot = gone.querySelector(".kv-plot");
         if (plot && window.Plotly) window.Plotly.purge(plot);
+      }
+      const folds = next.length > 1 && !element.closest("#kv-page-tour") && (phone.matches || element.classList.contains("kv-folds"));
+      host.classList.toggle("kv-folding", folds);
+      for (const found of next) {
+        found.kvDraw = found.kvParts && (() => draw(found));
+        if (!found.kvChosen) fold(found, folds);
       }
       host.replaceChildren(...next);
       if (props.value && props.value.waits) trigger("change");

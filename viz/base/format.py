@@ -211,12 +211,12 @@ def cached_ttft(record: RunRecord, label: str) -> float:
     return sum(max(0.0, t.ttft_ms - t.parts_ms.get("base", 0.0)) for t in timings)
 
 
-def times_words(first: float, cached: float, reference: float) -> str:
-    """A method's time beside the full read's: once its texts are cached, and the first time."""
-    said = f"{milliseconds(first)} ({ratio(first, reference)} the full read)"
+def times_words(first: float, cached: float, reference: float, name: str = "the full read") -> str:
+    """A method's time beside that of ``name``: once its texts are cached, and the first time."""
+    said = f"{milliseconds(first)} ({ratio(first, reference)} {name})"
     if milliseconds(cached) == milliseconds(first):
         return said
-    once = f"{milliseconds(cached)} once cached ({ratio(cached, reference)} the full read)"
+    once = f"{milliseconds(cached)} once cached ({ratio(cached, reference)} {name})"
     return f"{once}, {milliseconds(first)} the first time"
 
 

@@ -230,7 +230,7 @@ def css_variables() -> str:
     dark = "".join(f"--kv-{name}:{pair[1]};" for name, pair in CSS_COLOURS.items())
     scale = (
         f"--kv-font:{FONT};--kv-mono:{MONO};"
-        "--kv-text-xs:11px;--kv-text-s:12px;--kv-text-m:13.5px;--kv-text-l:16px;--kv-text-xl:21px;"
+        "--kv-text-s:12px;--kv-text-m:13.5px;--kv-text-l:16px;--kv-text-xl:21px;"
         "--kv-radius:6px;"
     )
     return f":root{{{scale}{light}color-scheme:light}}\n.dark{{{dark}color-scheme:dark}}\n"

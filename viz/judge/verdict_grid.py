@@ -102,7 +102,9 @@ def sentence(row: JudgedProblem, request: JudgeRequest) -> Markup:
     if len(orders) > 1:
         head += f" ({order_words(first.order)})"
     rest = [_ways([o for outcomes in parted.values() for o in outcomes])]
-    rest += [f"Kept by {_names(looks, kept)}."] if kept else []
+    if kept:
+        spared = any(o.reused_tokens for o in row.outcomes if o.method in kept)
+        rest.append(f"Kept by {_names(looks, kept)}{'.' if spared else ', which reused nothing.'}")
     same = [o for outcomes in parted.values() for o in outcomes if o.same_answer]
     if same and request.protocol != "selection":  # there, no answer is given
         changes = plural(sum(map(len, parted.values())), "change")
@@ -198,17 +200,28 @@ def repaired(row: JudgedProblem, request: JudgeRequest) -> Markup:
         )
     _, read, label, kept, of = min(candidates)
     name, orders, tokens = looks[label].name, plural(of, "order"), percent(read, 1)
-    if not kept:
-        return html("Nothing tried here keeps the full read’s selection in any of {}.", orders)
     if kept < of:
+        nearest = html(
+            " {} comes nearest: {} of {}, reading {} of the tokens.", name, kept, orders, tokens
+        )
         return html(
-            "Nothing tried here keeps the full read’s selection in every order. {} comes nearest: {} of {}, "
-            "reading {} of the tokens.", name, kept, orders, tokens,
+            "Nothing that reused keeps the full read’s selection in {}.{}{}",
+            "every order" if kept else f"any of {orders}", nearest if kept else "", _refused(row, looks),
         )  # fmt: skip
     return html(
         "{} keeps the full read’s selection in {} of {} while reading {} of the tokens; it is the cheapest "
         "of those that keep most.", name, kept, orders, tokens,
     )  # fmt: skip
+
+
+def _refused(row: JudgedProblem, looks: Mapping[str, MethodStyle]) -> str:
+    """Which methods read everything themselves: they keep every selection and spare nothing."""
+    reused = {o.method for o in row.outcomes if o.reused_tokens}
+    names = [look.name for label, look in looks.items() if label not in reused and label != _dense(row)]
+    if not names:
+        return ""
+    read = "it reads" if len(names) == 1 else "they read"
+    return f" {listing(names)} reused nothing here: {read} as much as the full read, which is no repair."
 
 
 def grid_html(row: JudgedProblem, request: JudgeRequest) -> Markup:
@@ -269,8 +282,9 @@ def _counts(row: JudgedProblem, looks: Mapping[str, MethodStyle]) -> str:
         if label != dense and outcomes:
             none = sum(o.change == "none" for o in outcomes)
             took = f" (none taken in {none})" if none else ""
+            spared = "" if any(o.reused_tokens for o in outcomes) else " (reused nothing)"
             counted.append(
-                f"{look.name} {sum(bool(o.consistent) for o in outcomes)} of {len(outcomes)}{took}"
+                f"{look.name} {sum(bool(o.consistent) for o in outcomes)} of {len(outcomes)}{took}{spared}"
             )
     if not counted:
         return f"{plural(len(row.outcomes), 'verdict')}."

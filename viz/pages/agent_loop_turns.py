@@ -98,10 +98,12 @@ def _badges(outcome: Outcome, dense: Outcome | None) -> list[str]:
     total = outcome.actions.shape[1]
     out = [
         f"{percent(copied_tokens(outcome), total)} of {total:,} tokens reused",
-        f"TTFT {milliseconds(outcome.timing.ttft_ms)}",
     ]
-    if encoding := outcome.timing.parts_ms.get("base", 0.0):
-        out.append(f"{milliseconds(max(0.0, outcome.timing.ttft_ms - encoding))} once cached")
+    first, encoding = outcome.timing.ttft_ms, outcome.timing.parts_ms.get("base", 0.0)
+    if encoding:
+        out += [f"TTFT {milliseconds(max(0.0, first - encoding))} once cached", f"{milliseconds(first)} first time"]
+    else:
+        out.append(f"TTFT {milliseconds(first)}")
     if outcome.fidelity is not None and outcome is not dense:
         out.append(f"KL {number(outcome.fidelity.kl_first, 2)} nats")
     return out

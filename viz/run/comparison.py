@@ -15,6 +15,8 @@ from viz.base.textdiff import diff_html
 from viz.base.theme import MethodStyle, method_styles
 from viz.run.differences import OptionNames, differences_html
 
+SAME = "the same text under every method"
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -45,11 +47,24 @@ def comparison_html(
         waits = (agent, label) in pending
         return _cell(record, record.outcome(agent, label), record.outcome(agent, dense), waits)
 
-    table = grid(record.request.pipeline, record.agents, record.labels, looks, heads, cell, dimmed, columns)
-    beside = (
-        Markup() if columns is None or pending else differences_html(record, columns.pinned, columns.options)
-    )
+    table = grid(
+        record.request.pipeline, record.agents, record.labels, looks, heads, cell, dimmed, columns,
+        differing(record),
+    )  # fmt: skip
+    known = columns or Columns()
+    beside = Markup() if pending else differences_html(record, known.pinned, known.options)
     return notes_html(record) + beside + table
+
+
+def differing(record: RunRecord) -> dict[int, str]:
+    """What a line of the comparison says of each agent's texts: which methods part from dense's."""
+    dense, looks = words.dense_label(record), words.styles(record)
+    said = {}
+    for agent in record.agents if len(record.labels) > 1 else ():
+        full = list(record.outcome(agent, dense).token_ids)
+        parted = [m for m in record.labels if list(record.outcome(agent, m).token_ids) != full]
+        said[agent] = f"other text: {words.listing(looks[m].name for m in parted)}" if parted else SAME
+    return said
 
 
 def notes_html(record: RunRecord) -> Markup:
@@ -87,12 +102,20 @@ def grid(
     cell: Callable[[int, str], Markup],
     dimmed: bool = False,
     columns: Columns | None = None,
+    said: Mapping[int, str] | None = None,
 ) -> Markup:
-    """Agents by methods: a line under each method's name, and what ``cell(agent, label)`` says of each."""
+    """Agents by methods: a line under each method's name, and what ``cell(agent, label)`` says of each.
+
+    With what is ``said`` of the agents, only the last and the first at which the texts part stand open.
+    """
+    opened = set(agents)
+    if said:
+        opened = {agents[-1], *[a for a in agents if said[a] != SAME][:1]}
     roles = {a: words.clip(words.agent_role(pipeline, a), 90) for a in agents}
     return render(
         "run/grid.html", pipeline=pipeline, agents=agents, looks=[looks[m] for m in labels], roles=roles,
-        summaries=summaries, cell=cell, dimmed=dimmed, columns=columns,
+        summaries=summaries, cell=cell, dimmed=dimmed, columns=columns, opened=opened, said=said or {},
+        SAME=SAME,
     )  # fmt: skip
 
 
@@ -101,10 +124,8 @@ def _column_summary(record: RunRecord, label: str) -> str:
     kept, total = words.cached_tokens(record, label)
     if label == words.dense_label(record):
         return f"the reference · {total:,} prompt tokens · TTFT {words.milliseconds(spent)}"
-    return (
-        f"{words.percent(kept, total)} of tokens from a cache · TTFT {words.milliseconds(spent)}, "
-        f"{words.ratio(spent, reference)} the full read"
-    )
+    times = words.times_words(spent, words.cached_ttft(record, label), reference)
+    return f"{words.percent(kept, total)} of tokens from a cache · TTFT {times}"
 
 
 def _cell(record: RunRecord, outcome: Outcome, dense: Outcome, pending: bool = False) -> Markup:

@@ -16,6 +16,7 @@ from viz.base.html import html, quoted, render
 from viz.run.diagnosis import mean_error
 from viz.run.facts import final_agent
 
+SEEN_BESIDE = 4  # columns of a comparison on a screen 1,280 pixels wide
 MOST_OPTIONS = 4  # that differ and are named
 OptionNames = Mapping[str, Mapping[str, str]]  # what a page calls them, by method, then by option
 
@@ -34,20 +35,24 @@ class Difference:
     error: str
 
 
-def differences_html(record: RunRecord, a: str, names: OptionNames) -> Markup:
-    """A as the first line of a table, every other column below it; empty where there is no column ``a``."""
-    if a not in record.labels:
+def differences_html(record: RunRecord, pinned: str, names: OptionNames) -> Markup:
+    """The pinned column as the first line of a table, every other one below it.
+
+    Without a pinned one, more columns than are seen side by side stand below dense; fewer need no table.
+    """
+    a = pinned if pinned in record.labels else words.dense_label(record)
+    if a != pinned and len(record.labels) <= SEEN_BESIDE:
         return Markup()
     others = [label for label in record.labels if label != a]
     lines = [difference(record, a, label, names) for label in (a, *others)]
-    return render("run/differences.html", lines=lines)
+    return render("run/differences.html", lines=lines, pinned=a == pinned)
 
 
 def difference(record: RunRecord, a: str, label: str, names: OptionNames) -> Difference:
     """One column beside A; A beside itself gives its own figures alone."""
     look, own, final = words.styles(record)[label], label == a, final_agent(record)
     outcome, of_a = record.outcome(final, label), record.outcome(final, a)
-    spent, spent_a = (words.total_ttft(record, one) for one in (label, a))
+    first, cached = words.total_ttft(record, label), words.cached_ttft(record, label)
     kept, total = words.cached_tokens(record, label)
     error = mean_error([record.outcome(agent, label) for agent in record.agents])
     said = words.clip(outcome.answer, 24) if outcome.answer is not None else "none"
@@ -56,7 +61,8 @@ def difference(record: RunRecord, a: str, label: str, names: OptionNames) -> Dif
         "" if own else changed_options(_choice(record, a), _choice(record, label), names),
         html("{}{}", "" if own or outcome.answer == of_a.answer else "≠ ", said),
         Markup() if own else first_token(record, a, label),
-        words.milliseconds(spent) + ("" if own else f" ({words.ratio(spent, spent_a)} A)"),
+        words.milliseconds(first) if own
+        else words.times_words(first, cached, words.total_ttft(record, a), "A"),
         words.percent(kept, total), "0" if error is None else number(error, 2),
     )  # fmt: skip
 

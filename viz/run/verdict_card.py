@@ -15,6 +15,7 @@ from viz.run.verdict import TONE_WORDS, Tone, verdict
 QUESTION_1 = "Did reuse change the outcome?"
 QUESTION_2 = "Where does it come from?"
 QUESTION_3 = "What would repair it?"
+POINTS = "Right answers, tokens and times"
 
 
 def verdict_card(
@@ -29,7 +30,7 @@ def verdict_card(
 ) -> str:
     """One look, three questions: the outcome, its source, its repair, or whatever ``heads`` ask."""
     items = "".join(f"<li>{escape(point)}</li>" for point in points)
-    listed = f"<ul>{items}</ul>" if items else ""
+    listed = f'<details class="kv-points"><summary>{POINTS}</summary><ul>{items}</ul></details>' if items else ""
     return (
         f'<section class="kv-verdict kv-verdict-{tone}" aria-label="{QUESTION_1}">'
         f'<p class="kv-eyebrow">{QUESTION_1} '

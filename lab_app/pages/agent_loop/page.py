@@ -313,10 +313,10 @@ def build_results(page: PageBuilder) -> None:
             )
         )
         page.add(strip=raw_html(f"kv-{KEY}-strip"))
-        page.add(**{"turn-figures": figure_view(f"{KEY}-turn")})
+        page.add(**{"turn-figures": figure_view(f"{KEY}-turn", css="kv-folds")})
         gr.HTML(html.heading(text.LOOP_SO_FAR), apply_default_css=False)
         page.block("so-far")
-        page.add(figures=figure_view(KEY))
+        page.add(figures=figure_view(KEY, css="kv-folds"))
     page.add(**{"turn-row": row})
     with gr.Row(visible=False, elem_classes="kv-closer", elem_id=f"kv-{KEY}-closer-row") as closer_row:
         page.block("closer-help", f'<p class="kv-help">{text.LOOP_CLOSER_HELP}</p>')

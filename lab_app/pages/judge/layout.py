@@ -122,7 +122,7 @@ def build_results(page: PageBuilder) -> None:
     page.block("comparison")
     page.add(
         strip=raw_html(f"kv-{KEY}-strip"),
-        view_attention=figure_view(f"{KEY}-attention"),
+        view_attention=figure_view(f"{KEY}-attention", css="kv-folds"),
     )  # fmt: skip
     with gr.Accordion(
         text.JUDGE_MORE, open=False, visible=False, elem_id=f"kv-{KEY}-more", elem_classes="kv-more"

@@ -294,7 +294,7 @@ def build_results(page: PageBuilder) -> None:
     """How far it is, the figures, and the files."""
     page.block("status")
     page.block("verdict", html.empty_card(text.SWEEP_EMPTY, text.SWEEP_EMPTY_HELP))
-    page.add(figures=figure_view(KEY))
+    page.add(figures=figure_view(KEY, css="kv-folds"))
     page.block("files", elem_classes="kv-may-be-empty")
 
 
