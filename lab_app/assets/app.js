@@ -1,10 +1,9 @@
-/* The page's own script: theme, bench, figures. Views announce selections as "kv-select" (viz/base/view.js). */
+/* The page's own script: theme, pages, bench. */
 (() => {
   "use strict";
   if (window.KVLab) return;
   const THEME = "kv-theme";
-  const THEMES = window.KVThemes || { light: {}, dark: {} }; // of the figures
-  const drawn = new Set();
+  const { loadPlotly, figures, raw } = window.KVFigures; // figures.js
 
   const dark = () => document.body.classList.contains("dark");
 
@@ -151,265 +150,24 @@
     group.querySelector('[data-steps="play"]').click();
   }
 
-  /* ---- figures ---------------------------------------------------------------------------- */
+  /* ---- lines that open: what a visitor opened or folded stays so when the comparison is drawn again ---- */
 
-  const merge = (into, from) => {
-    for (const [key, value] of Object.entries(from || {})) {
-      if (value && typeof value === "object" && !Array.isArray(value)) into[key] = merge({ ...(into[key] || {}) }, value);
-      else into[key] = value;
+  const lines = new WeakMap(); // by comparison: its lines and whether they are to be open
+
+  document.addEventListener("click", (event) => {
+    const head = event.target instanceof Element ? event.target.closest(".kv-agent > summary") : null;
+    const host = head && head.closest('[id$="comparison"]');
+    if (!host) return;
+    if (!lines.has(host)) {
+      lines.set(host, new Map());
+      new MutationObserver(() => host.querySelectorAll(".kv-agent").forEach((line) => {
+        const wish = lines.get(host).get(line.dataset.row);
+        if (wish !== undefined) line.open = wish;
+      })).observe(host, { childList: true, subtree: true });
     }
-    return into;
-  };
+    lines.get(host).set(head.parentElement.dataset.row, !head.parentElement.open);
+  });
 
-  function themed(layout, theme) {
-    const out = merge(structuredClone(layout), { font: theme.font, legend: theme.legend, hoverlabel: theme.hoverlabel });
-    const axes = new Set(["xaxis", "yaxis", ...Object.keys(out).filter((k) => /^[xy]axis\d*$/.test(k))]);
-    for (const axis of axes) out[axis] = merge(merge({}, theme[axis[0] + "axis"]), out[axis]);
-    for (const axis of axes) out[axis] = merge(out[axis], { tickfont: theme.xaxis.tickfont, gridcolor: theme.xaxis.gridcolor });
-    return out;
-  }
-
-  const CONFIG = {
-    responsive: true, displaylogo: false, showSendToCloud: false, displayModeBar: "hover",
-    modeBarButtonsToRemove: ["sendChartToCloud", "sendDataToCloud", "select2d", "lasso2d", "toImage", "autoScale2d"],
-  };
-
-  function save(name, content, type) {
-    const link = document.createElement("a");
-    const url = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
-    link.href = url;
-    link.download = name;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(url), 5000);
-  }
-
-  async function exportImage(plot, name, format) {
-    const box = plot.getBoundingClientRect();
-    const paper = getComputedStyle(document.body).getPropertyValue("--kv-surface").trim() || "#fff";
-    const copy = { data: plot.data, layout: { ...plot.layout, paper_bgcolor: paper, width: box.width, height: box.height } };
-    const url = await window.Plotly.toImage(copy, { format, scale: format === "png" ? 2 : 1, width: box.width, height: box.height });
-    save(name + "." + format, await (await fetch(url)).blob());
-  }
-
-  function card(view) {
-    const figure = document.createElement("figure");
-    figure.className = "kv-card kv-figure";
-    figure.dataset.view = view.key;
-    const words = [["figcaption", ""], ["h3", "kv-card-title"], ["p", "kv-finding"], ["div", "kv-plot"], ["p", "kv-how"]];
-    const made = Object.fromEntries(words.map(([tag, name]) => {
-      const element = document.createElement(tag);
-      if (name) element.className = name;
-      return [name || "caption", element];
-    }));
-    const tools = document.createElement("div");
-    tools.className = "kv-tools";
-    for (const format of ["png", "svg", "csv"]) {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = format.toUpperCase();
-      button.setAttribute("aria-label", "Save this figure as " + format.toUpperCase());
-      button.addEventListener("click", () => {
-        const now = figure.kvView;
-        if (format === "csv") save(now.key + ".csv", now.csv, "text/csv");
-        else exportImage(made["kv-plot"], now.key, format);
-      });
-      tools.appendChild(button);
-    }
-    made.caption.append(made["kv-card-title"], tools, made["kv-finding"], unfolding(figure));
-    figure.append(made.caption, made["kv-plot"], made["kv-how"]);
-    figure.kvParts = { ...made, tools };
-    return figure;
-  }
-
-  function panel(view) {
-    const section = document.createElement("section");
-    section.className = "kv-card kv-panel";
-    section.dataset.view = view.key;
-    section.innerHTML = '<h3 class="kv-card-title"></h3><div></div>';
-    section.firstChild.after(unfolding(section));
-    return section;
-  }
-
-  /* On a phone, and where many figures stand below a verdict, a figure is its title and finding until it is opened. */
-  const phone = window.matchMedia("(max-width: 620px)");
-
-  function unfolding(card) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "kv-small-button kv-unfold";
-    button.addEventListener("click", () => fold(card, !card.classList.contains("kv-shut"), true));
-    card.kvUnfold = button;
-    return button;
-  }
-
-  function fold(card, shut, chosen) {
-    if (chosen) card.kvChosen = true;
-    card.classList.toggle("kv-shut", shut);
-    card.kvUnfold.textContent = shut ? "Show" : "Fold";
-    card.kvUnfold.setAttribute("aria-expanded", String(!shut));
-    card.kvUnfold.setAttribute("aria-label", card.kvUnfold.textContent + ": " + card.kvView.title);
-    if (chosen && !shut && card.kvDraw) card.kvDraw();
-  }
-
-  /* A legend whose lines change with the width is put where the old margin was; a second pass mends that. */
-  async function fit(plot) {
-    const before = plot.offsetWidth;
-    if (plot.kvWidth === before) return;
-    plot.kvWidth = before;
-    await window.Plotly.Plots.resize(plot);
-    if (plot.querySelector(".legend") && plot.offsetWidth === before) await window.Plotly.redraw(plot);
-  }
-
-  const chosenInStrip = () =>
-    [...document.querySelectorAll(".kv-selected[data-start]")].find((box) => box.offsetParent);
-
-  let framed = "";
-
-  /* Paint again if another token is chosen. */
-  function reframe() {
-    const found = chosenInStrip();
-    const now = found ? found.dataset.start + "-" + found.dataset.end : "";
-    if (now === framed) return;
-    framed = now;
-    drawn.forEach((repaint) => repaint());
-  }
-
-  /* The token or segment that is chosen in the strip, framed in every figure that runs over the prompt's tokens. */
-  function frameChosen(layout) {
-    const found = chosenInStrip();
-    const overTokens = (axis) => axis && axis.title && axis.title.text === "token of the prompt";
-    const axes = Object.keys(layout).filter((name) => /^xaxis\d*$/.test(name));
-    if (!found || !axes.some((name) => overTokens(layout[name]))) return;
-    const look = { type: "rect", y0: 0, y1: 1, line: { color: "#dd7a28", width: 2 }, fillcolor: "rgba(0,0,0,0)" };
-    const place = { x0: Number(found.dataset.start) - 0.5, x1: Number(found.dataset.end) - 0.5 };
-    const frames = axes.map((name) => name.slice(5)).map((n) => ({ ...look, ...place, xref: "x" + n, yref: "y" + n + " domain" }));
-    layout.shapes = [...(layout.shapes || []), ...frames];
-  }
-
-  function paint(figure) {
-    const view = figure.kvView, plot = figure.kvParts["kv-plot"];
-    if (!view.figure || !window.Plotly || figure.classList.contains("kv-shut")) return;
-    const { data, layout } = JSON.parse(view.figure);
-    const shown = themed(layout, dark() ? THEMES.dark : THEMES.light);
-    shown.uirevision = view.key;
-    shown.autosize = true;
-    frameChosen(shown);
-    window.Plotly.react(plot, data, shown, CONFIG);
-  }
-
-  /* Drawing may take a second; what it stands beside is painted first. */
-  function afterFrame(act) {
-    if (document.hidden) setTimeout(act, 0);
-    else requestAnimationFrame(() => setTimeout(act, 0));
-  }
-
-  function figures(element, props, trigger, watch) {
-    const host = element.querySelector(".kv-figures");
-    const redraw = () => {
-      const views = (props.value && props.value.views) || [];
-      const old = new Map([...host.children].map((c) => [c.dataset.view, c]));
-      const next = views.map((view) => {
-        const kind = view.html === undefined ? "kv-figure" : "kv-panel";
-        let found = old.get(view.key);
-        if (!found || !found.classList.contains(kind)) found = kind === "kv-panel" ? panel(view) : card(view);
-        old.delete(view.key);
-        found.kvView = view;
-        return found;
-      });
-      for (const [, gone] of old) {
-        const plot = gone.querySelector(".kv-plot");
-        if (plot && window.Plotly) window.Plotly.purge(plot);
-      }
-      const folds = next.length > 1 && !element.closest("#kv-page-tour") && (phone.matches || element.classList.contains("kv-folds"));
-      host.classList.toggle("kv-folding", folds);
-      for (const found of next) {
-        found.kvDraw = found.kvParts && (() => draw(found));
-        if (!found.kvChosen) fold(found, folds);
-      }
-      host.replaceChildren(...next);
-      if (props.value && props.value.waits) trigger("change");
-      for (const found of next) {
-        const view = found.kvView;
-        found.querySelector(".kv-card-title").textContent = view.title;
-        if (view.html !== undefined) { found.lastElementChild.innerHTML = view.html; continue; }
-        const parts = found.kvParts;
-        parts["kv-finding"].textContent = view.finding;
-        parts["kv-how"].textContent = view.how;
-        parts["kv-how"].hidden = !view.how;
-        parts["kv-plot"].hidden = view.empty;
-        parts["kv-plot"].style.minHeight = view.empty ? "0" : view.height + "px";
-        parts.tools.hidden = view.empty;
-      }
-      // One a frame: the first is on the page while the others are drawn.
-      const mine = host.kvDrawing = {}, left = next.filter((c) => c.kvParts);
-      const step = () => {
-        if (host.kvDrawing !== mine || !left.length) return;
-        const found = left.shift();
-        if (found.isConnected) draw(found);
-        afterFrame(step);
-      };
-      afterFrame(step);
-    };
-    const draw = (found) => {
-      paint(found);
-      const plot = found.kvParts["kv-plot"];
-      if (plot.kvBound || !plot.on) return;
-      plot.kvBound = true;
-      plot.on("plotly_click", (event) => {
-        const point = event.points && event.points[0];
-        if (!point) return;
-        const custom = point.customdata === undefined ? null : point.customdata;
-        trigger("select", { view: found.kvView.key, x: point.x, y: point.y, trace: point.data.name || "", custom });
-      });
-    };
-    const repaint = () => { if (element.isConnected) [...host.children].forEach((c) => c.kvParts && paint(c)); };
-    drawn.add(repaint);
-    new ResizeObserver(() => [...host.children].forEach((c) => {
-      const plot = c.querySelector(".kv-plot");
-      if (plot && plot.kvBound && plot.offsetWidth) fit(plot);
-    })).observe(host);
-    watch("value", redraw);
-    whenPlotly(redraw);
-  }
-
-  /* Megabytes of script that no word on the page waits for: after the visit has begun, or if it never does. */
-  let asked = false;
-
-  function loadPlotly() {
-    if (asked) return;
-    asked = true;
-    const script = document.createElement("script");
-    script.src = "lab/plotly.js";
-    document.head.append(script);
-  }
-
-  function whenPlotly(then) {
-    if (window.Plotly) then();
-    else setTimeout(() => whenPlotly(then), 60);
-  }
-
-  /* ---- HTML that is replaced as a whole and reports selections ------------------------------ */
-
-  function raw(element, props, trigger, watch) {
-    const host = element.querySelector(".kv-raw");
-    const redraw = () => {
-      host.innerHTML = (props.value && props.value.html) || "";
-      reframe();
-    };
-    watch("value", redraw);
-    redraw();
-    host.addEventListener("kv-select", (event) => {
-      reframe();
-      trigger("select", event.detail);
-    });
-    host.addEventListener("click", (event) => {
-      const chosen = event.target instanceof Element ? event.target.closest("[data-pick]") : null;
-      if (chosen) trigger("select", { token: Number(chosen.dataset.pick) });
-    });
-  }
-
-  new MutationObserver(() => drawn.forEach((repaint) => repaint()))
-    .observe(document.body || document.documentElement, { attributes: true, attributeFilter: ["class"] });
   applyTheme();
   setTimeout(applyTheme, 300);
   // On a narrow window the results come first and the bench opens on request.

@@ -68,6 +68,7 @@ def test_judging(opened: Watched, tiny_address: str, monkeypatch: pytest.MonkeyP
     expect(page.locator("#kv-judge-grid tbody tr")).to_have_count(2)
     expect(page.locator("#kv-judge-verdict .kv-verdict-tone")).to_be_visible()
     expect(page.locator("#kv-judge-run")).to_be_visible()
+    page.locator("#kv-view-judge-attention .kv-unfold").first.click()
     expect(page.locator("#kv-view-judge-attention .main-svg").first).to_be_visible()
     expect(page.locator("#kv-judge-picks tbody tr")).to_have_count(3)
     # a message about a candidate comes after the candidate has gone
@@ -144,7 +145,8 @@ def test_sweeps(opened: Watched, tiny_address: str) -> None:
     expect(page.locator("#kv-error-sweep-text .kv-problem")).to_have_count(0)
     expect(cost).to_contain_text("18 rows")
     page.click("#kv-sweep-run")
-    expect(page.locator("#kv-view-sweep .main-svg").first).to_be_visible(timeout=6 * PATIENCE)
+    page.locator("#kv-view-sweep .kv-unfold").first.click(timeout=6 * PATIENCE)
+    expect(page.locator("#kv-view-sweep .main-svg").first).to_be_visible()
     expect(page.locator("#kv-sweep-run")).to_be_visible(timeout=6 * PATIENCE)
     expect(page.locator("#kv-view-sweep table th[scope=row]")).to_have_count(6)
     expect(cost).to_contain_text("nothing is missing")

@@ -38,7 +38,7 @@ def page(opened: Watched, address: str) -> Page:
 
 
 def test_first_visit_is_not_empty(page: Page) -> None:
-    expect(page.locator("#kv-comparison .kv-cell").first).to_be_visible()
+    expect(page.locator("#kv-comparison .kv-agent[open] .kv-cell").first).to_be_visible()
     expect(page.locator("#kv-strip .kv-band").first).to_be_visible()
     expect(page.locator("#kv-view-play svg").first).to_be_visible()
     expect(page.locator("#kv-verdict")).to_contain_text("What would repair it?")
@@ -140,7 +140,7 @@ def test_a_page_is_seen_and_pressed_before_the_framework_is_there(opened: Watche
     page.goto(address, wait_until="commit")
     early = page.locator(".kv-early")
     expect(early.locator(".kv-verdict-head")).to_be_visible()
-    expect(early.locator(".kv-cell").first).to_be_visible()
+    expect(early.locator(".kv-agent[open] .kv-cell").first).to_be_visible()
     assert early.locator(".kv-early-top").evaluate("e => getComputedStyle(e).position") == "sticky", "styled"
     early.locator(".kv-early-run").click()
     assert page.locator("#kv-run").count() == 0
@@ -280,7 +280,7 @@ def test_cancel_stops_a_run(page: Page) -> None:
         page.click("#kv-cancel")
         expect(page.locator("#kv-status")).to_contain_text("Stopped")
     expect(page.locator("#kv-run")).to_be_visible()
-    expect(page.locator("#kv-comparison .kv-cell").first).to_be_visible()
+    expect(page.locator("#kv-comparison .kv-agent[open] .kv-cell").first).to_be_visible()
 
 
 def test_two_visitors_wait_for_one_model(page: Page, opened: Watched, address: str) -> None:

@@ -201,9 +201,7 @@ def repaired(row: JudgedProblem, request: JudgeRequest) -> Markup:
     _, read, label, kept, of = min(candidates)
     name, orders, tokens = looks[label].name, plural(of, "order"), percent(read, 1)
     if kept < of:
-        nearest = html(
-            " {} comes nearest: {} of {}, reading {} of the tokens.", name, kept, orders, tokens
-        )
+        nearest = html(" {} comes nearest: {} of {}, reading {} of the tokens.", name, kept, orders, tokens)
         return html(
             "Nothing that reused keeps the full read’s selection in {}.{}{}",
             "every order" if kept else f"any of {orders}", nearest if kept else "", _refused(row, looks),

@@ -96,14 +96,10 @@ def _cells(
 
 def _badges(outcome: Outcome, dense: Outcome | None) -> list[str]:
     total = outcome.actions.shape[1]
-    out = [
-        f"{percent(copied_tokens(outcome), total)} of {total:,} tokens reused",
-    ]
-    first, encoding = outcome.timing.ttft_ms, outcome.timing.parts_ms.get("base", 0.0)
-    if encoding:
-        out += [f"TTFT {milliseconds(max(0.0, first - encoding))} once cached", f"{milliseconds(first)} first time"]
-    else:
-        out.append(f"TTFT {milliseconds(first)}")
+    out = [f"{percent(copied_tokens(outcome), total)} of {total:,} tokens reused"]
+    first = outcome.timing.ttft_ms
+    cached, new = (milliseconds(t) for t in (first - outcome.timing.parts_ms.get("base", 0.0), first))
+    out += [f"TTFT {new}"] if cached == new else [f"TTFT {cached} once cached", f"{new} first time"]
     if outcome.fidelity is not None and outcome is not dense:
         out.append(f"KL {number(outcome.fidelity.kl_first, 2)} nats")
     return out

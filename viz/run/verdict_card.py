@@ -30,7 +30,9 @@ def verdict_card(
 ) -> str:
     """One look, three questions: the outcome, its source, its repair, or whatever ``heads`` ask."""
     items = "".join(f"<li>{escape(point)}</li>" for point in points)
-    listed = f'<details class="kv-points"><summary>{POINTS}</summary><ul>{items}</ul></details>' if items else ""
+    listed = (
+        f'<details class="kv-points"><summary>{POINTS}</summary><ul>{items}</ul></details>' if items else ""
+    )
     return (
         f'<section class="kv-verdict kv-verdict-{tone}" aria-label="{QUESTION_1}">'
         f'<p class="kv-eyebrow">{QUESTION_1} '

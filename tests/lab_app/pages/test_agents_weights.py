@@ -263,8 +263,8 @@ def record(
 
 def test_results_name_the_weights_from_the_record_alone(record: RunRecord) -> None:
     page = comparison_html(record)
-    heads = page.split('<div class="kv-row-head"')[1:]
-    assert ["kv-weights" in head.split("</div>")[0] for head in heads] == [False, True, False]
+    heads = page.split('<summary class="kv-row-head"')[1:]
+    assert ["kv-weights" in head.split("</summary>")[0] for head in heads] == [False, True, False]
     assert record.notes[0].startswith("Weights differ: agent 2 on 'tuned'.")
     assert any("in texts whose cache other weights computed" in note for note in record.notes)
     plain = comparison_html(replace(record, notes=(), request=replace(record.request, pipeline=flow())))

@@ -44,7 +44,7 @@ def test_a_copy_differs_from_its_original_in_one_option_and_one_token() -> None:
     assert found.answer == "≠ 36"
     assert f"Judge, token {len(last.token_ids)}:" in found.token
     assert f'>6</q> for <q class="kv-token">{last.texts[-1]}' in found.token
-    assert found.time.endswith("(1.0× A)")
+    assert found.time == "44.7\xa0ms once cached (0.73× A), 61.5\xa0ms the first time"
 
 
 def test_another_method_is_not_compared_option_by_option() -> None:

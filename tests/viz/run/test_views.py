@@ -327,7 +327,7 @@ def test_theme_has_both_pages_and_fixed_methods():
     light, dark = css.split(".dark{")
     assert set(re.findall(r"--kv-[\w-]+(?=:#)", light)) == set(re.findall(r"--kv-[\w-]+(?=:#)", dark))
     used = set(re.findall(r"var\((--kv-[\w-]+)", stylesheet()))
-    local = {"--kv-tone", "--kv-fill", "--kv-method", "--kv-slot", "--kv-n", "--kv-a", "--kv-depth"}
+    local = {f"--kv-{name}" for name in "tone fill method slot n a depth tracks between".split()}
     assert used - local <= set(re.findall(r"--kv-[\w-]+(?=:)", light))
     assert set(PLOTLY_LIGHT) == set(PLOTLY_DARK)
     assert "kv-select" in script()

@@ -1,0 +1,72 @@
+"""The page on a phone: how long it is, what is folded, and that what a visitor opened stays open."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from browser.conftest import Watched
+from lab_app.server.serve import serve
+
+WIDTH, HEIGHT = 390, 844
+MOST_SCREENS = 4
+SMALLEST = 12  # pixels of type
+SMALL_TYPE = """least => [...document.querySelectorAll("body *")].filter((e) =>
+  e.offsetParent && e.getBoundingClientRect().width > 2 && parseFloat(getComputedStyle(e).fontSize) < least
+  && [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()))
+  .map((e) => e.outerHTML.slice(0, 90))"""
+
+
+def screens(page: Page) -> float:
+    """The length of the page that is shown."""
+    return float(page.evaluate("document.documentElement.scrollHeight")) / HEIGHT
+
+
+def is_a_phones(page: Page) -> None:
+    """Four screens at most, nothing beside the screen, no small type."""
+    page.wait_for_timeout(500)  # a figure that has just come may still grow
+    assert 1 < screens(page) <= MOST_SCREENS
+    assert page.evaluate("document.documentElement.scrollWidth") <= WIDTH
+    assert page.evaluate(SMALL_TYPE, SMALLEST) == []
+
+
+def test_first_runs_are_four_screens_at_most(opened: Watched) -> None:
+    """The saved first runs of the embedded model, as a visitor finds them."""
+    blocks, address = serve(port=0, block=False)
+    page = opened(address, WIDTH, HEIGHT)
+    expect(page.locator("#kv-tab-play .kv-steps-picture svg").first).to_be_visible()
+    is_a_phones(page)
+    tops = page.locator("#kv-tab-play .kv-steps-bar button").evaluate_all(
+        "all => all.map((b) => b.offsetTop)"
+    )
+    assert len(tops) > 5
+    assert len(set(tops)) == 1  # one line, to be swiped
+    for key, last in (("judge", "judge-attention"), ("loop", "loop")):
+        page.click(f'.kv-nav a[data-page="{key}"]')
+        expect(page.locator(f"#kv-{key}-verdict .kv-verdict-tone")).to_be_visible()
+        figures = page.locator(f"#kv-view-{last} .kv-card")
+        expect(figures.first).to_be_visible()
+        is_a_phones(page)
+        shut = figures.first
+        expect(shut.locator(".kv-how")).to_be_hidden()
+        shut.locator(".kv-unfold").click()
+        expect(shut.locator(".main-svg").first).to_be_visible()
+        shut.locator(".kv-unfold").click()
+        expect(shut.locator(".kv-plot")).to_be_hidden()
+    page.context.close()
+    blocks.close(verbose=False)
+
+
+@pytest.mark.parametrize("width", [WIDTH, 1280])
+def test_a_line_that_was_opened_or_folded_stays_so(opened: Watched, address: str, width: int) -> None:
+    """The comparison is drawn again when a column is pinned."""
+    page = opened(address, width, HEIGHT)
+    expect(page.locator("body[data-kv-visit] #kv-comparison .kv-agent")).to_have_count(3)
+    shown = page.locator("#kv-comparison .kv-agent").evaluate_all("all => all.map((line) => line.open)")
+    opens, shuts = shown.index(False), shown.index(True)
+    for line in (opens, shuts):
+        page.locator("#kv-comparison .kv-agent > summary").nth(line).click()
+    page.locator('#kv-comparison [data-act="pin"]').first.click()
+    expect(page.locator("#kv-differences")).to_be_visible()
+    now = page.locator("#kv-comparison .kv-agent").evaluate_all("all => all.map((line) => line.open)")
+    assert now == [not was if line in (opens, shuts) else was for line, was in enumerate(shown)]
