@@ -92,6 +92,11 @@ CURRICULUM: tuple[tuple[int, float, dict[str, int]], ...] = (
      | {"compare same": 1, "solver": 24, "worker": 3, "judge": 12, "documents one-hop": 16}
      | {"documents two-hop": 18}
      | {"prefix codebook": 4, "prefix units": 4, "prefix who": 7, "tools": 8, "program": 13}),
+    # plain word problems joined the others here
+    (121_000_000, 1.0, {"recall copy": 1, "recall pairs": 1, "recall facts": 2, "recall roles": 1}
+     | {"compare same": 1, "solver": 32, "worker": 3, "judge": 12, "documents one-hop": 14}
+     | {"documents two-hop": 17}
+     | {"prefix codebook": 4, "prefix units": 4, "prefix who": 7, "tools": 7, "program": 13}),
 )  # fmt: skip
 
 

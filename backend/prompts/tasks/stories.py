@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from backend.prompts.tasks.base import Style
 from backend.prompts.tasks.phrases import phrases
+from backend.prompts.tasks.plain_stories import draw_plain
 from backend.prompts.tasks.quantities import QUANTITIES
 from backend.prompts.tasks.situations import draw_situation
 from backend.prompts.tasks.story_teller import LARGEST, Step, Story, Teller, _ask, _lowered, compute, verb
@@ -315,10 +316,10 @@ def draw_relation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], i
 
 SHAPES = {
     "chain": draw_chain, "relation": draw_relation, "sum": draw_sum, "purchase": draw_purchase,
-    "situation": draw_situation, **QUANTITIES,
+    "situation": draw_situation, "plain": draw_plain, **QUANTITIES,
 }  # fmt: skip
 # how often each shape is drawn, of a hundred or so
-OPEN = {"chain": 22, "relation": 5, "sum": 10, "purchase": 3, "situation": 30,
+OPEN = {"plain": 34, "chain": 22, "relation": 5, "sum": 10, "purchase": 3, "situation": 30,
         "compared": 9, "groups": 9, "listed": 7, "priced": 3, "part": 4}  # fmt: skip
 NUMBERS = {"chain": 40, "relation": 8, "sum": 6, "purchase": 2, "situation": 30, "compared": 6, "listed": 8}
 RATIOS = {"chain": 25, "relation": 20, "purchase": 5, "compared": 25, "groups": 20, "priced": 5}
