@@ -4,8 +4,10 @@ Each kind of edit is drawn from words and patterns that training never shows. Th
 through a whole pipeline, every agent reading what the model wrote before; the other families are one prompt
 each, retyped throughout. What counts is the final answer.
 
-Beside them stand questions that people wrote (``presets/typed_questions.jsonl``): no generator made them, so
-they also tell what the generators forgot.
+Beside them stand questions in no generator's words, so they also tell what the generators forgot. What failed
+of ``presets/typed_questions.jsonl`` has led to new patterns; ``presets/fresh_questions.jsonl`` was written
+later, apart from the lab, by somebody who knew one example, and nobody looked at it before the weights were
+chosen.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from backend.records.request import MethodChoice, RunRequest
 from backend.session.session import LabSession
 from backend.training.evaluate import answers, marks, share
 
+QUESTIONS = ("typed", "fresh")
 PRESET, LARGEST_TEAM = "math-3", "math-5"
 DENSE = (MethodChoice("dense"),)
 # kind of edit: how many answers should be right, in percent
@@ -111,10 +114,10 @@ def edits(
     return report
 
 
-def typed(model: LoadedModel) -> dict[str, Any]:
-    """Shares of right final answers to the questions that people wrote, by kind and of all."""
+def typed(model: LoadedModel, name: str = "typed") -> dict[str, Any]:
+    """Shares of right final answers to typed questions, by kind and of all; ``name``: of QUESTIONS."""
     pipeline = load_preset(PRESET).pipeline
-    rows = typed_questions()
+    rows = typed_questions(name)
     requests = [
         RunRequest(
             pipeline, {"user_question": row["question"]}, DENSE, expected=row["answer"], probe_offsets=False
@@ -128,9 +131,9 @@ def typed(model: LoadedModel) -> dict[str, Any]:
     return {kind: share(sum(goods), len(goods)) for kind, goods in (right | {"all": every}).items()}
 
 
-def typed_questions() -> list[dict[str, str]]:
-    """``kind``, ``question`` and ``answer`` of each."""
-    lines = (EMBEDDED.parent / "typed_questions.jsonl").read_text(encoding="utf-8").splitlines()
+def typed_questions(name: str = "typed") -> list[dict[str, str]]:
+    """``kind``, ``question`` and ``answer`` of each; ``name``: of QUESTIONS."""
+    lines = (EMBEDDED.parent / f"{name}_questions.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
 

@@ -271,10 +271,11 @@ def evaluate_embedded(
     count: int = Option(200, help="documents per task, or requests per edit"),
     seed: int = 0,
     edits: bool = Option(False, "--edits", help="presets as visitors edit them, one change at a time"),
-    typed: bool = Option(False, "--typed", help="questions that people wrote, in no generator's words"),
+    typed: bool = Option(False, "--typed", help="questions in no generator's words"),
 ) -> int:
     """Held-out exact match of the embedded model, by task."""
     from backend.model.load import load_model
+    from backend.training.edits import QUESTIONS
     from backend.training.edits import edits as by_edit
     from backend.training.edits import typed as by_people
     from backend.training.evaluate import evaluate, suitability
@@ -286,7 +287,8 @@ def evaluate_embedded(
         print(json.dumps(report, indent=1))
         return 0
     if typed:
-        print(json.dumps({"weights": loaded.info.weights_hash, "typed": by_people(loaded)}, indent=1))
+        shares = {name: by_people(loaded, name) for name in QUESTIONS}
+        print(json.dumps({"weights": loaded.info.weights_hash, **shares}, indent=1))
         return 0
     report = {
         "weights": loaded.info.weights_hash,

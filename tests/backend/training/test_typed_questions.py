@@ -1,4 +1,4 @@
-"""Questions that people wrote: their file, and how a model's answers to them are counted."""
+"""Questions in no generator's words: their files, and how a model's answers to them are counted."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from backend.prompts.presets import load_preset, preset_names, preset_requests
 from backend.training import edits
 
 
+def every_row() -> list[dict[str, str]]:
+    return [row for name in edits.QUESTIONS for row in edits.typed_questions(name)]
+
+
 def test_every_question_is_whole_and_stands_once() -> None:
-    rows = edits.typed_questions()
-    assert len(rows) >= 98
+    rows = every_row()
+    assert [len(edits.typed_questions(name)) for name in edits.QUESTIONS] == [98, 120]
     assert len({row["question"] for row in rows}) == len(rows)
     assert {row["kind"] for row in rows} >= {"names", "words", "extra", "numbers", "ratios", "bare", "mixed"}
     for row in rows:
@@ -28,7 +32,7 @@ def test_no_question_is_a_presets_own() -> None:
         for example in preset_requests(load_preset(name), 1)
         for text in example.values.values()
     }
-    assert not own & {row["question"] for row in edits.typed_questions()}
+    assert not own & {row["question"] for row in every_row()}
 
 
 def test_right_answers_are_counted_by_kind_and_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +43,7 @@ def test_right_answers_are_counted_by_kind_and_in_all(monkeypatch: pytest.Monkey
         asked.extend(requests)
         return [True, False, True]
 
-    monkeypatch.setattr(edits, "typed_questions", lambda: rows)
+    monkeypatch.setattr(edits, "typed_questions", lambda name: rows)
     monkeypatch.setattr(edits, "_right", right)
     found = edits.typed(tiny.model())
     assert {kind: (x["share"], x["n"]) for kind, x in found.items()} == {
