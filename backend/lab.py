@@ -1,36 +1,32 @@
 """The lab: a session, and every study of it. The one face that a page and a command line need.
 
 A study is a measurement beside runs. It is asked for by a request of its own, tells its progress first and
-its record last; :data:`STUDIES` says which function answers which kind of request.
+its record last. Each file of :mod:`backend.studies` that holds one registers it
+(:func:`backend.session.study.study`).
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+import importlib
+import pkgutil
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
-from backend.base.errors import OptionError
-from backend.base.text import show
+import backend.studies
+from backend.base.cancel import Cancel
 from backend.bench.break_even import measure_within
 from backend.engine.speed import measured_speed
 from backend.judge.cost import judging_seconds
 from backend.judge.judge_lab import drawn_problem
-from backend.judge.live import judge, write
+from backend.judge.live import write
 from backend.judge.prompts import check_wording
 from backend.model.adapters import fitting
 from backend.prompts.presets import Example
-from backend.records.anchor_cost import AnchorCostRequest
-from backend.records.blame import BlameRequest
-from backend.records.blend import BlendRequest
-from backend.records.documents import DocumentRequest
 from backend.records.events import Event, Progress
 from backend.records.familiarity import Outlook
 from backend.records.hardware import Figures
 from backend.records.judge import JudgeProblem, JudgeRequest
-from backend.records.offsets import OffsetRequest
 from backend.records.pools import PoolState
-from backend.records.proximity import ProximityRequest
 from backend.records.request import RunRequest
 from backend.records.run import Outcome, RunRecord
 from backend.records.sweep import Count, Swept
@@ -39,32 +35,12 @@ from backend.session.familiarity import typed_outlook
 from backend.session.limits import Rate
 from backend.session.revision import Revised
 from backend.session.session import LabSession
+from backend.session.study import measured
 from backend.session.tensors import tensor_bytes, tensor_file
-from backend.studies.anchor_cost import anchor_cost
-from backend.studies.blame import blame
-from backend.studies.blend import blend_study
-from backend.studies.documents import document_study
-from backend.studies.offsets import offset_study
-from backend.studies.proximity import proximity
 from backend.sweeps.page_sweep import SweepDesk
 
-Cancel = threading.Event | None
-Study = Callable[[LabSession, Any, Cancel], Iterator[Any]]
-
-#: By the type of its request: what a study measures on a session's model, within its budget.
-STUDIES: Mapping[type, Study] = {
-    ProximityRequest: lambda session, request, _: proximity(session.model, request),
-    OffsetRequest: lambda session, request, _: offset_study(session.model, request, session.budget_bytes),
-    BlameRequest: blame,
-    BlendRequest: lambda session, request, _: blend_study(session.model, request, session.budget_bytes),
-    DocumentRequest: lambda session, request, _: document_study(session.model, request),
-    AnchorCostRequest: lambda session, request, _: anchor_cost(
-        session.model, request, session.budget_bytes, session.engine.clock()
-    ),
-    JudgeRequest: lambda session, request, cancel: judge(
-        session.model, request, session.budget_bytes, cancel
-    ),
-}
+for _module in pkgutil.iter_modules(backend.studies.__path__, "backend.studies."):
+    importlib.import_module(_module.name)  # each registers its study
 
 
 class Lab:
@@ -83,14 +59,10 @@ class Lab:
         """Measure what a request asks for; ends with its record.
 
         Raises:
-            LabError: see the study's own function in :data:`STUDIES`.
+            LabError: see the study's own function.
             RunCancelled: ``cancel`` was set, where the study can be stopped.
         """
-        known = STUDIES.get(type(request))
-        if known is None:
-            names = ", ".join(kind.__name__ for kind in STUDIES)
-            raise OptionError(f"There is no study for {show(request)}; there are studies for {names}.")
-        yield from self.session.measure(lambda: known(self.session, request, cancel))
+        yield from self.session.measure(lambda: measured(self.session, request, cancel))
 
     def machine_figures(self) -> Iterator[Progress | Figures]:
         """Measure what the break-even formula needs to know of this machine; ends with it.

@@ -164,7 +164,7 @@ def _loaded(name: str) -> LoadedModel:
 
 
 def _choices(methods: Sequence[str | MethodChoice]) -> tuple[MethodChoice, ...]:
-    from backend.methods.parse import parse_methods
+    from backend.methods.registry import parse_methods
 
     given = methods.split(",") if isinstance(methods, str) else methods
     if not given:

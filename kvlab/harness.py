@@ -38,7 +38,7 @@ except ImportError:
 
 from torch import Tensor
 
-from backend.methods.parse import parse_methods
+from backend.methods.registry import parse_methods
 from backend.model.load import load_model
 from backend.session.session import LabSession
 from backend.session.streams import PromptRun

@@ -11,10 +11,11 @@ from backend.base.errors import RunCancelled
 
 Step = TypeVar("Step")
 Result = TypeVar("Result")
+Cancel = threading.Event | None
 KEPT = "What was finished before is still there."
 
 
-def stop_if(cancel: threading.Event | None, kept: str = KEPT) -> None:
+def stop_if(cancel: Cancel, kept: str = KEPT) -> None:
     """End the work that was asked to stop. ``kept`` says what is left of it.
 
     Raises:
@@ -25,7 +26,7 @@ def stop_if(cancel: threading.Event | None, kept: str = KEPT) -> None:
 
 
 def stoppable(
-    steps: Generator[Step, None, Result], cancel: threading.Event | None, kept: str = KEPT
+    steps: Generator[Step, None, Result], cancel: Cancel, kept: str = KEPT
 ) -> Generator[Step, None, Result]:
     """The same steps and the same result, with a look at ``cancel`` behind each step.
 

@@ -21,6 +21,7 @@ from backend.model.load import LoadedModel
 from backend.records.events import Progress
 from backend.records.judge import Judged, JudgedProblem, JudgeOutcome, JudgeProblem, JudgeRequest, OrderDone
 from backend.records.request import RunRequest
+from backend.session.study import study
 
 
 class WatchedLab(JudgeLab):
@@ -53,6 +54,7 @@ def write(
     yield problem
 
 
+@study(JudgeRequest)
 def judge(
     model: LoadedModel, request: JudgeRequest, budget_bytes: int, cancel: threading.Event | None = None
 ) -> Iterator[Progress | OrderDone | JudgedProblem | Judged]:

@@ -8,7 +8,6 @@ Others use, by module:
     base: Method, PromptView, Arrived, Prefilled, Finished
     plan: Plan, Step, Reuse, Compute, Link, Selection, Term
     options: Options, Profile, option
-    registry: METHODS, method_names, method_class, make_options, option_fields
-    parse: parse_methods
+    registry: METHODS, method_names, method_class, make_options, option_fields, parse_methods
     dense: dense_plan
 """

@@ -62,6 +62,7 @@ class ApeMethod(ApartMethod):
     """Contexts by copy, side by side; attention to them tuned."""
 
     name = "ape"
+    column = 170
     title = "APE"
     summary = (
         "Reads each text apart, behind the same first words, and tunes the attention that later words pay."

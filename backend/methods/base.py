@@ -120,13 +120,15 @@ class Method(ABC):
     its texts, so the time of encoding them is its own), ``shares_texts`` (it takes texts out of other
     prompts; one that does not pays for neither judging nor encoding them, reads the prompt as it stands, and
     leaves prompts that others may begin with where they were read exactly), ``needs_masks`` (it computes
-    tokens out of their order, at positions of their own or under a mask).
+    tokens out of their order, at positions of their own or under a mask), ``column`` (its place in lists and
+    comparisons; methods without one come last, by name; None: it cannot be chosen by name).
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     summary: ClassVar[str]
     paper: ClassVar[str] = ""
+    column: ClassVar[int | None] = 1000
     not_replayed: ClassVar[str] = ""
     needs_bases: ClassVar[bool] = True
     shares_texts: ClassVar[bool] = True

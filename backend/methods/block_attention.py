@@ -21,6 +21,7 @@ class BlockAttentionMethod(ApartMethod):
     """Blocks by copy, moved; at its best on weights trained for it."""
 
     name = "block_attention"
+    column = 140
     title = "Block-Attention"
     summary = "Encodes each document by itself and moves it into place, on weights trained to read blocks."
     paper = "Sun et al. 2024; KVLink Section 3.1, appendix A.3"

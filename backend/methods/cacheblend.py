@@ -102,6 +102,7 @@ class CacheBlendMethod(Method):
     """Recompute where the fresh K/V differ most from the copied ones."""
 
     name = "cacheblend"
+    column = 70
     title = "CacheBlend"
     summary = "Copies the cache, then computes again the tokens whose keys and values differ most from it."
     paper = "CacheBlend, Section 4; LMCache"

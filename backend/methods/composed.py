@@ -63,6 +63,7 @@ class ComposedMethod(OverMethod):
     """One method's reuse, another's choice of what is computed again, and a gate."""
 
     name = "composed"
+    column = 210
     title = "Composition"
     summary = (
         "Reuses as one method does, computes again what another one chooses, and keeps what a gate passes."

@@ -18,6 +18,7 @@ class DenseMethod(Method):
     """No reuse at all."""
 
     name = "dense"
+    column = 10
     title = "Full read"
     summary = "Reads every token of the prompt afresh: the honest answer, and the slow one."
     needs_bases = False

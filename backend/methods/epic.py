@@ -44,6 +44,7 @@ class EpicMethod(Method):
     """Where a text begins is where it goes wrong most."""
 
     name = "epic"
+    column = 80
     title = "EPIC"
     summary = "Copies the cache, then computes the first tokens of every copied text again."
     paper = "EPIC, LegoLink"

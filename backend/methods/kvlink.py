@@ -80,6 +80,7 @@ class KVLinkMethod(ApartMethod):
     """Documents by copy, moved, with link tokens between them."""
 
     name = "kvlink"
+    column = 150
     title = "KVLink"
     summary = "Encodes each document by itself, moves it into place, and joins them by a few trained tokens."
     paper = "Yang et al. 2025, Sections 2.2 to 2.4"

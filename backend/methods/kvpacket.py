@@ -41,6 +41,7 @@ class KVPacketMethod(BlockAttentionMethod):
     """Blocks between trained tokens."""
 
     name = "kvpacket"
+    column = 160
     title = "KV Packet"
     summary = "Encodes each document alone between a few trained tokens, and computes nothing of it again."
     paper = "Chen et al. 2026, arXiv 2604.13226"

@@ -59,6 +59,7 @@ class MaskedMethod(Method):
     """Dense, but for what candidates may look at."""
 
     name = "masked"
+    column = 220
     title = "Masked candidates"
     summary = "Computes everything, but no candidate can see another: what judging loses without comparison."
     paper = "judge study, Table 2"

@@ -28,6 +28,7 @@ class NaiveMethod(Method):
     """The contract's defaults with two switches: reuse everything, correct nothing but the position."""
 
     name = "naive"
+    column = 30
     title = "Copy and reposition"
     summary = "Copies the cache of every shared text and only moves it to its new place."
     paper = "KVCOMM Fig. A.12 (plain); judge study, naive reuse"

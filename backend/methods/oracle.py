@@ -40,6 +40,7 @@ class OracleMethod(Method):
     """What a perfect estimate of the offsets would give."""
 
     name = "oracle"
+    column = 240
     title = "True offsets"
     summary = "Corrects the copy by the offsets that dense really shows: the ceiling of every correction."
     paper = "a control of this lab"

@@ -26,6 +26,7 @@ class PrefixMethod(Method):
     """What serving systems do today: exact, and only at the front."""
 
     name = "prefix"
+    column = 20
     title = "Prefix cache"
     summary = "Copies the longest beginning that an earlier prompt shares exactly, and reads the rest afresh."
     paper = "vLLM, SGLang: exact prefix caching"

@@ -79,6 +79,7 @@ class PromptCacheMethod(ApartMethod):
     """Modules by copy, nothing across them."""
 
     name = "promptcache"
+    column = 130
     title = "PromptCache"
     summary = (
         "Encodes each text by itself once, and copies it to where a fixed layout, or the prompt, wants it."

@@ -53,6 +53,7 @@ class ProphetKVMethod(SelectiveMethod):
     """What the query looks at, over all layers."""
 
     name = "prophetkv"
+    column = 90
     title = "ProphetKV"
     summary = "Copies the cache, then computes again the tokens that the question looks at, over all layers."
     paper = "ProphetKV, arXiv 2602.02579"

@@ -42,6 +42,7 @@ class RecomputeSlotsMethod(Method):
     """The contract's default plan, then a selection of whole candidates."""
 
     name = "recompute_slots"
+    column = 230
     title = "Recompute chosen candidates"
     summary = "Copies and repositions the cache, then computes whole candidates again."
     paper = "a control of this lab"

@@ -1,63 +1,38 @@
-"""The methods by name. A new method is one file and one line here."""
+"""The methods by name, and methods as a person writes them.
+
+Every method that a module of this room defines is registered: a new one is one new file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Literal
 
 from backend.base.errors import OptionError
-from backend.methods.ape import ApeMethod
 from backend.methods.base import Method
-from backend.methods.block_attention import BlockAttentionMethod
-from backend.methods.cacheblend import CacheBlendMethod
-from backend.methods.composed import ComposedMethod
-from backend.methods.dense import DenseMethod
-from backend.methods.epic import EpicMethod
-from backend.methods.kvcomm.method import KVCommMethod
-from backend.methods.kvcomm.palkv import PalKVMethod
-from backend.methods.kvcomm.slot_aligned import SlotAlignedMethod
-from backend.methods.kvlink import KVLinkMethod
-from backend.methods.kvpacket import KVPacketMethod
-from backend.methods.masked import MaskedMethod
-from backend.methods.naive import NaiveMethod
+from backend.methods.composed import expanded
 from backend.methods.options import Options
-from backend.methods.oracle import OracleMethod
-from backend.methods.prefix import PrefixMethod
-from backend.methods.promptcache import PromptCacheMethod
-from backend.methods.prophetkv import ProphetKVMethod
-from backend.methods.recompute_slots import RecomputeSlotsMethod
-from backend.methods.relaycaching import RelayCachingMethod
-from backend.methods.repair import RepairMethod
-from backend.methods.segments.method import SegmentsMethod
-from backend.methods.selective import OracleKMethod, QueryNormMethod, RandomKMethod
+from backend.records.request import MethodChoice
 
-METHODS: tuple[type[Method], ...] = (
-    DenseMethod,
-    PrefixMethod,
-    NaiveMethod,
-    KVCommMethod,
-    PalKVMethod,
-    SlotAlignedMethod,
-    CacheBlendMethod,
-    EpicMethod,
-    ProphetKVMethod,
-    QueryNormMethod,
-    RandomKMethod,
-    OracleKMethod,
-    PromptCacheMethod,
-    BlockAttentionMethod,
-    KVLinkMethod,
-    KVPacketMethod,
-    ApeMethod,
-    SegmentsMethod,
-    RelayCachingMethod,
-    RepairMethod,
-    ComposedMethod,
-    MaskedMethod,
-    RecomputeSlotsMethod,
-    OracleMethod,
-)
+
+def _methods() -> tuple[type[Method], ...]:
+    """The methods that the modules of this room define, in the order of columns."""
+    names = [module.name for module in pkgutil.walk_packages([str(Path(__file__).parent)], f"{__package__}.")]
+    modules = [importlib.import_module(name) for name in names if name != __name__]
+    classes = {cls for module in modules for cls in vars(module).values() if isinstance(cls, type)}
+    columns = [
+        (cls.column, cls.name, cls)
+        for cls in classes
+        if issubclass(cls, Method) and "name" in vars(cls) and cls.column is not None
+    ]
+    return tuple(cls for _, _, cls in sorted(columns))
+
+
+METHODS = _methods()
 
 
 @dataclass(frozen=True)
@@ -97,30 +72,16 @@ def method_class(name: str) -> type[Method]:
 
 def option_fields(cls: type[Method]) -> tuple[OptionField, ...]:
     """The method's options, from its ``Options`` dataclass."""
-    out = []
-    for f in fields(cls.Options):
-        kinds: dict[type, Literal["bool", "int", "float", "choice"]] = {
-            bool: "bool",
-            int: "int",
-            float: "float",
-        }
-        kind = "choice" if f.metadata["choices"] else kinds[type(f.default)]
-        m = f.metadata
-        out.append(
-            OptionField(
-                f.name,
-                m["label"],
-                kind,
-                f.default,
-                m["minimum"],
-                m["maximum"],
-                m["choices"],
-                m["help"],
-                m["paper"],
-                m["advanced"],
-            )
+    kinds: dict[type, Literal["bool", "int", "float", "choice"]] = {bool: "bool", int: "int", float: "float"}
+    return tuple(
+        OptionField(
+            option.name,
+            kind="choice" if option.metadata["choices"] else kinds[type(option.default)],
+            default=option.default,
+            **option.metadata,
         )
-    return tuple(out)
+        for option in fields(cls.Options)
+    )
 
 
 def profile_options(name: str, profile: str) -> dict[str, Any]:
@@ -156,3 +117,52 @@ def make_options(name: str, given: Mapping[str, Any]) -> Options:
     except OptionError as error:  # it names the options' class, which need not be called as the method is
         option = (error.field or "").rpartition(".")[2]
         raise OptionError(str(error), field=f"{name}.{option}") from None
+
+
+def parse_methods(text: str) -> tuple[MethodChoice, ...]:
+    """``dense,naive,kvcomm:gamma=0.5+rotate=false@no rotation`` to choices.
+
+    Methods are separated by commas; options follow a colon, joined by ``+``; a label follows ``@``. The
+    option ``profile`` sets a bundle of options; others given beside it win.
+    ``kvcomm>prophetkv:ratio=0.3`` is a composition (:mod:`backend.methods.composed`).
+
+    Raises:
+        OptionError: it cannot be read so, or an option is unknown or out of range.
+    """
+    choices = []
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        body, _, label = item.partition("@")
+        expression, _, settings = body.partition(":")
+        name, options = expanded(expression)
+        kinds = {option.name: option.kind for option in option_fields(method_class(name))}
+        for setting in filter(None, settings.split("+")):
+            key, equals, value = setting.partition("=")
+            if not equals:
+                raise OptionError(
+                    f"{setting!r} is no option; write option=value, as in kvcomm:gamma=0.5.", field="methods"
+                )
+            if key.strip() == "profile":
+                options = profile_options(name, value.strip()) | options
+                continue
+            options[key.strip()] = _value(value.strip(), kinds.get(key.strip(), "choice"), key.strip())
+        make_options(name, options)
+        choices.append(MethodChoice(name, options, label.strip() or body.strip()))
+    if not choices:
+        raise OptionError(
+            "No method was named. Name at least one, as in --methods dense,naive,kvcomm.", field="methods"
+        )
+    return tuple(choices)
+
+
+def _value(text: str, kind: str, name: str) -> Any:
+    words = dict.fromkeys(("true", "on", "yes", "1"), True) | dict.fromkeys(
+        ("false", "off", "no", "0"), False
+    )
+    readers: dict[str, Callable[[str], Any]] = {
+        "bool": lambda written: words[written.lower()], "int": int, "float": float, "choice": str,
+    }  # fmt: skip
+    try:
+        return readers[kind](text)
+    except (KeyError, ValueError):
+        wanted = {"bool": "true or false", "int": "a whole number", "float": "a number"}[kind]
+        raise OptionError(f"{name} is {text!r}; it must be {wanted}.", field=f"methods.{name}") from None

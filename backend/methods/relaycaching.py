@@ -79,6 +79,7 @@ class RelayCachingMethod(Method):
     """Answers by copy as they were decoded, repaired where they deviate or matter."""
 
     name = "relaycaching"
+    column = 190
     title = "RelayCaching"
     summary = "Copies earlier agents' answers as they were decoded, and repairs a few tokens at a few layers."
     paper = "RelayCaching, arXiv 2603.13289"

@@ -83,6 +83,7 @@ class RepairMethod(OverMethod):
     """Another method's plan and pools, and a selection of its own."""
 
     name = "repair"
+    column = 200
     title = "Repair"
     summary = "Reuses the cache, then computes again the few words between the texts, in which they meet."
     paper = "a method of this lab, after the judge study's Section 7"

@@ -20,6 +20,7 @@ class GuardedMethod(Method):
     """The hooks of another method, with a gate before its own ``accept``. Lives for one prompt."""
 
     name = "guarded"
+    column = None
     title = "Behind a risk gate"
     summary = "Keeps a method's reuse only where a trained gate expects the same selection."
     paper = "judge study, Section 7, Fig. 6"

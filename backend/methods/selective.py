@@ -144,6 +144,7 @@ class QueryNormMethod(SelectiveMethod):
     """What the question looks at."""
 
     name = "query_norm"
+    column = 100
     title = "Query norm"
     summary = "Copies the cache, then computes again the tokens that the words behind the texts look at most."
     paper = "InfoFlow-KV (this lab's reading)"
@@ -168,6 +169,7 @@ class RandomKMethod(SelectiveMethod):
     """No choice at all: what the number of tokens alone brings."""
 
     name = "random_k"
+    column = 110
     title = "Random tokens"
     summary = "Copies the cache, then computes random tokens again: the control of every choice."
     paper = "a control of this lab"
@@ -182,6 +184,7 @@ class OracleKMethod(SelectiveMethod):
     """The choice of one who knows dense's cache."""
 
     name = "oracle_k"
+    column = 120
     title = "Largest true error"
     summary = "Copies the cache, then computes again the tokens that really differ most from dense."
     paper = "a control of this lab"

@@ -10,7 +10,7 @@ from backend.base.statistics import bootstrap, share
 from backend.bench.group import AgentTimes, group_times
 from backend.bench.roofline import beyond
 from backend.engine.engine import Engine
-from backend.methods.parse import parse_methods
+from backend.methods.registry import parse_methods
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.anchor_cost import AnchorCost, AnchorCostRequest
 from backend.records.documents import DocumentSpeed

@@ -9,6 +9,7 @@ Others use, by module:
     estimate: Estimate
     limits: LOCAL_LIMITS, Limits, Rate
     request_state: RequestState
+    study: study
     streams: AnsweredRequest, MethodRun, PromptRun, Stream
     run: Run
     workspace: Workspace

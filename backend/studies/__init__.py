@@ -1,7 +1,7 @@
 """Every measurement on a model beside runs: one file per study. Each reduces on the device and returns NumPy.
 
-A study is one function: a request in, progress on the way, a record at the end. :data:`backend.lab.STUDIES`
-says which requests a visitor may send.
+A study is one function: a request in, progress on the way, a record at the end. Those that a
+visitor may ask for register themselves (:func:`backend.session.study.study`).
 
 Others use, by module:
 

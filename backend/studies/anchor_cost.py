@@ -29,6 +29,7 @@ from backend.methods.kvcomm.weights import Weighing
 from backend.model.load import LoadedModel
 from backend.records.anchor_cost import COST_LIMITS, AnchorCost, AnchorCostRequest
 from backend.records.events import Progress
+from backend.session.study import study
 
 REPEATS = 3
 HELD_ANCHORS = 2  # of each length beside the pool: the sample, and a mix's result
@@ -36,6 +37,7 @@ EMBEDDINGS = Weighing()
 WHOLE_KV = Weighing(compared="kv", norm="frobenius", per="separate")
 
 
+@study(AnchorCostRequest)
 def anchor_cost(
     model: LoadedModel, request: AnchorCostRequest, budget_bytes: int, clock: Clock
 ) -> Iterator[Progress | AnchorCost]:

@@ -12,7 +12,6 @@ Beside it stand sets of the same size, placed at random where the caches differ.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backend.base.cancel import drained, stop_if, stoppable
+from backend.base.cancel import Cancel, drained, stop_if, stoppable
 from backend.base.clock import Clock
 from backend.base.errors import OptionError
 from backend.base.ranges import check_ranges
@@ -42,8 +41,8 @@ from backend.records.request import Decoding
 from backend.session.prompt_run import own_context, read_densely
 from backend.session.session import LabSession
 from backend.session.streams import AnsweredRequest, stream_key
+from backend.session.study import study
 
-Cancel = threading.Event | None
 Set = tuple[Part, ...]
 Trials = Generator[Progress, None, list[Trial]]
 HALVES: tuple[Half, ...] = ("keys", "values")
@@ -55,6 +54,7 @@ END = "(end)"
 KEPT = "Nothing of the search was kept."
 
 
+@study(BlameRequest)
 def blame(
     session: LabSession, request: BlameRequest, cancel: Cancel = None
 ) -> Iterator[Progress | BlameRecord]:

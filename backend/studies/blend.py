@@ -33,10 +33,12 @@ from backend.records.run import RECOMPUTED
 from backend.session.probes.cache_error import cache_error
 from backend.session.prompt_run import own_context, read_densely, take_answer
 from backend.session.request_state import RequestState
+from backend.session.study import study
 
 KINDS = ("keys", "values", "chosen", "kl", "work")
 
 
+@study(BlendRequest)
 def blend_study(
     model: LoadedModel, request: BlendRequest, budget_bytes: int
 ) -> Iterator[Progress | BlendStudy]:

@@ -46,6 +46,7 @@ from backend.records.events import Progress
 from backend.records.request import Decoding
 from backend.session.prompt_run import read_prompt
 from backend.session.request_state import RequestState
+from backend.session.study import study
 from backend.studies.task_requests import as_request
 
 SIZES = (5, 6, 7, 8, 9, 10)
@@ -174,6 +175,7 @@ def asked(
             )
 
 
+@study(DocumentRequest)
 def document_study(model: LoadedModel, request: DocumentRequest) -> Iterator[Progress | DocumentStudy]:
     """Ask a few questions on the model and on weights trained for it; ends with the record.
 

@@ -41,12 +41,14 @@ from backend.records.offsets import (
 from backend.records.request import Decoding, MethodChoice, RunRequest
 from backend.session.request_state import RequestState
 from backend.session.session import LabSession
+from backend.session.study import study
 from backend.studies.offset_estimates import METHODS, History, approximate, to_numpy
 from backend.studies.proximity import MAX_PREFIX_TOKENS, trained_vocabulary
 
 TWIN_BYTES = 1 << 26  # of the caches that replaced tokens are read on, at once
 
 
+@study(OffsetRequest)
 def offset_study(
     model: LoadedModel, request: OffsetRequest, budget_bytes: int = 1 << 30
 ) -> Iterator[Progress | OffsetStudy]:

@@ -32,6 +32,7 @@ from backend.base.serialization import Floats
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
 from backend.records.proximity import LIMITS, Correlation, ProximityRecord, ProximityRequest
+from backend.session.study import study
 
 MAX_PREFIX_TOKENS = 2000
 BATCH_TOKENS = 4096  # forwarded at once
@@ -49,6 +50,7 @@ class LastToken:
     values: Tensor
 
 
+@study(ProximityRequest)
 def proximity(model: LoadedModel, request: ProximityRequest) -> Iterator[Progress | ProximityRecord]:
     """Measure; yields progress and, last, the record.
 

@@ -9,8 +9,7 @@ from typing import Any
 from backend.base.errors import OptionError
 from backend.base.text import show
 from backend.methods.composed import expanded
-from backend.methods.parse import parse_methods
-from backend.methods.registry import make_options, method_class, profile_options
+from backend.methods.registry import make_options, method_class, parse_methods, profile_options
 from backend.records.request import MethodChoice
 
 

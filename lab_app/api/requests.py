@@ -176,9 +176,9 @@ def read_methods(written: list[str]) -> tuple[MethodChoice, ...]:
     """Methods as a person writes them.
 
     Raises:
-        OptionError: one cannot be read; see :func:`backend.methods.parse.parse_methods`.
+        OptionError: one cannot be read; see :func:`backend.methods.registry.parse_methods`.
     """
-    from backend.methods.parse import parse_methods
+    from backend.methods.registry import parse_methods
 
     found: list[MethodChoice] = []
     for item in written:

@@ -63,8 +63,8 @@ Workers = Annotated[int | None, Option(help="with --ray: how many at once; else 
 
 
 def parse_methods(text: str) -> tuple[MethodChoice, ...]:
-    """See :func:`backend.methods.parse.parse_methods`."""
-    from backend.methods.parse import parse_methods as read
+    """See :func:`backend.methods.registry.parse_methods`."""
+    from backend.methods.registry import parse_methods as read
 
     return read(text)
 

@@ -80,7 +80,7 @@ class Engine(Protocol):
 
     @work(alone=True)
     def study(self, request: object, *, cancel: threading.Event | None = None) -> Iterator[Any]:
-        """Progress, then the record of the study that the request is for (``backend.lab.STUDIES``)."""
+        """Progress, then the record of the study that the request is for (``backend.session.study``)."""
 
     def estimate_judging(self, request: JudgeRequest, count: int = 1, taken_in: int = 0) -> float:
         """Seconds of judging so many problems of a request, and of taking in so many more."""

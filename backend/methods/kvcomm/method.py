@@ -64,6 +64,7 @@ class KVCommMethod(Method):
     """Reuse corrected by what dense passes over similar texts have shown."""
 
     name = "kvcomm"
+    column = 40
     title = "KVCOMM"
     summary = "Copies the cache and corrects it by the offsets that similar earlier texts (anchors) showed."
     paper = "KVCOMM, Eq. 5 to 7, Algorithm 1"

@@ -35,6 +35,7 @@ class PalKVMethod(KVCommMethod):
     """KVCOMM's gate, everybody's anchors."""
 
     name = "palkv"
+    column = 50
     title = "PAL-KV"
     summary = "Reuses exactly where KVCOMM does, and corrects by the anchors of all agents pooled."
     paper = "judge study, Eq. 12 to 14"

@@ -23,6 +23,7 @@ class SlotAlignedMethod(KVCommMethod):
     """KVCOMM with a pool per slot."""
 
     name = "slotaligned"
+    column = 60
     title = "Slot-aligned"
     summary = "KVCOMM with anchors kept by the slot in the prompt, whoever wrote the text that stands there."
     paper = "judge study, A.4, Table 4"

@@ -50,6 +50,7 @@ class SegmentsMethod(Method):
     """Fuzzy internal reuse with a halo and a probe."""
 
     name = "segments"
+    column = 180
     title = "Segment reuse"
     summary = (
         "Finds stretches of text that were read before, anywhere, and grafts their cache with fresh edges."

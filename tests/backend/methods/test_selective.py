@@ -18,9 +18,8 @@ from backend.engine.prefill import Prefill
 from backend.methods.base import Arrived, Method, PromptView
 from backend.methods.cacheblend import CacheBlendMethod, first_seen
 from backend.methods.naive import NaiveMethod, NaiveOptions
-from backend.methods.parse import parse_methods
 from backend.methods.plan import Selection
-from backend.methods.registry import make_options, method_class, profile_options
+from backend.methods.registry import make_options, method_class, parse_methods, profile_options
 from backend.methods.selective import best, candidates
 from backend.model.load import LoadedModel
 from backend.records.request import MethodChoice

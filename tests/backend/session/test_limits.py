@@ -24,6 +24,7 @@ from backend.records.proximity import ProximityRequest
 from backend.session.limits import LOCAL_LIMITS, Limits, Rate
 from backend.session.run import SMALLER
 from backend.session.session import LabSession
+from backend.session.study import STUDIES
 
 MIB = 2**20
 EXAMPLES = [Example({"user_question": question}, None) for question in tiny.QUESTIONS]
@@ -327,11 +328,11 @@ def test_a_measurement_that_runs_out_is_told(
 ) -> None:
     session = LabSession(tiny_model)
 
-    def full(*given: Any) -> Iterator[Event]:
+    def full() -> Iterator[Event]:
         yield Progress("one", 0, 2)
         raise OUT[0]
 
-    monkeypatch.setattr("backend.lab.proximity", full)
+    monkeypatch.setitem(STUDIES, ProximityRequest, full)
     with pytest.raises(MemoryFullError, match="more memory than this machine has free"):
         list(backend.lab.Lab(session).study(ProximityRequest("a", "b")))
 

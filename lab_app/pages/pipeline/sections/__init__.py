@@ -1,11 +1,12 @@
-"""What is measured beside runs on the pipeline's page, each in its tab of figures."""
+"""What is measured beside runs on the pipeline's page, each in its tab of figures.
 
-from lab_app.pages.pipeline.sections import anchor_cost, blame, break_even, offset_study, proximity
+Every module here holds one ``SECTION``; they need no other list.
+"""
 
-SECTIONS = (
-    blame.SECTION,
-    offset_study.SECTION,
-    anchor_cost.SECTION,
-    proximity.SECTION,
-    break_even.SECTION,
-)
+import importlib
+import pkgutil
+
+from lab_app.ui.measurement import Section
+
+_MODULES = pkgutil.iter_modules(__path__, f"{__name__}.")
+SECTIONS: tuple[Section, ...] = tuple(importlib.import_module(module.name).SECTION for module in _MODULES)
