@@ -7,7 +7,8 @@
     pieces      cut, tokenised once      gather    a log in numbers
     prefixes    what prefix caches hit   anywhere  what any cache could reuse
     edits       two versions of a text   causes    why a prefix was missed
-    advice      templates and layouts    xray      all of it
+    layouts     other orders             advice    templates and layouts
+    xray        all of it
 
 Others use, by module:
 

@@ -12,12 +12,21 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from backend.logs.calls import Call
+from backend.logs.calls import PARAGRAPH, TOOLS, Call
 from backend.prompts.conversation import FIRST, Part, pipeline_of_parts
 from backend.prompts.pipeline import Pipeline
 
 STAYS = 0.9  # of an agent's calls have a line that is its template's
 LONG = 40  # characters from which a line that another agent read before is a text of its own
+
+#: A part of a prompt as a model reads it: whose it is, and its text.
+Section = tuple[str, str]
+
+
+def sections_of(call: Call) -> list[Section]:
+    """What a model reads of a call: the tools, then the messages."""
+    tools = "".join(f"{tool.text}\n" for tool in call.tools)
+    return [*([(TOOLS, tools)] if tools else []), *((m.role, m.text) for m in call.messages)]
 
 
 def agent_of(call: Call) -> str:
@@ -66,30 +75,50 @@ class CallPipelines:
                 answers[call.session][call.output.strip()] = None
         return shared, before
 
-    def pipeline(self, index: int, max_new_tokens: int) -> tuple[Pipeline, dict[str, str]]:
+    def pipeline(
+        self,
+        index: int,
+        max_new_tokens: int,
+        sections: Sequence[Section] | None = None,
+        *,
+        paragraphs: bool = False,
+    ) -> tuple[Pipeline, dict[str, str]]:
         """The pipeline of a call, and what fills its placeholders.
+
+        Args:
+            index: of the call.
+            max_new_tokens: of its answer.
+            sections: what is read in its place; usually what was sent.
+            paragraphs: every paragraph is a text, whether it stays or changes.
 
         Raises:
             PromptError: a text of it cannot be used.
         """
         agent = self.agents[index]
         title = "".join(c if c.isprintable() else " " for c in agent)[:190].strip() or "agent"
+        read = sections_of(self.calls[index]) if sections is None else sections
         return pipeline_of_parts(
-            list(self._parts(index)), name="logged-call", title=title, max_new_tokens=max_new_tokens
-        )
+            list(self._parts(index, read, paragraphs)), name="logged-call", title=title,
+            max_new_tokens=max_new_tokens,
+        )  # fmt: skip
 
-    def _parts(self, index: int) -> Iterator[Part]:
-        call, stays = self.calls[index], self._stays[self.agents[index]] - self._shared[index]
-        if call.tools:
-            yield "Tools:\n", True
-            yield from self._cut("".join(f"{tool.text}\n" for tool in call.tools), stays, ())
-            yield "\n", True
-        headed = sum(message.role not in FIRST for message in call.messages) > 1
-        for message in call.messages:
-            if headed and message.role not in FIRST:
-                yield f"{(message.role or 'prompt').capitalize()}:\n", True
-            yield from self._cut(message.text, stays, self._answers[index])
-            if headed or message.role in FIRST:
+    def _parts(self, index: int, sections: Sequence[Section], paragraphs: bool) -> Iterator[Part]:
+        stays = self._stays[self.agents[index]] - self._shared[index]
+
+        def cut(text: str, answers: Sequence[str]) -> Iterator[Part]:
+            return _paragraphs(text) if paragraphs else self._cut(text, stays, answers)
+
+        headed = sum(role not in (*FIRST, TOOLS) for role, _ in sections) > 1
+        for role, text in sections:
+            if role == TOOLS:
+                yield "Tools:\n", True
+                yield from cut(text, ())
+                yield "\n", True
+                continue
+            if headed and role not in FIRST:
+                yield f"{(role or 'prompt').capitalize()}:\n", True
+            yield from cut(text, self._answers[index])
+            if headed or role in FIRST:
                 yield "\n\n", True
         if headed:
             yield "Assistant:\n", True
@@ -106,6 +135,12 @@ class CallPipelines:
             run, fixed = run + line, mine
         if run:
             yield from [(run, True)] if fixed else _texts(run, answers)
+
+
+def _paragraphs(text: str) -> Iterator[Part]:
+    """Every paragraph, and tool, a text; blanks around them are the template's."""
+    for paragraph in PARAGRAPH.split(text):
+        yield from _texts(paragraph, ())
 
 
 def _lines(call: Call) -> set[str]:

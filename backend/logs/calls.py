@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from backend.base.text import show
+
+SYSTEM, TOOLS = "system", "tools"  # roles: of the system prompt, and of the part with the tools
+PARAGRAPH = re.compile(r"(?<=\n\n)(?=\S)")  # where a text is cut
 
 
 class BadLine(Exception):
@@ -260,3 +264,11 @@ def checked(messages: Iterable[Message]) -> tuple[Message, ...]:
     if not found:
         raise BadLine("it has no message with a text")
     return found
+
+
+def by_time(times: Sequence[float | None]) -> list[int]:
+    """Calls' places in the order of their times; in the file's order where one has none."""
+    known = [time for time in times if time is not None]
+    return (
+        sorted(range(len(times)), key=known.__getitem__) if len(known) == len(times) else [*range(len(times))]
+    )

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
+from backend.logs.calls import SYSTEM, TOOLS
 from backend.logs.edits import ALIKE, EDITED, edit
-from backend.logs.pieces import SYSTEM, TOOLS
 
 TOOL_ORDER, TOOL_ADDED, TOOL_REMOVED = "order of tools", "tool added", "tool removed"
 TOOL_CHANGED, TOOL_KEYS, TOOLS_OTHER = "tool's declaration changed", "order of keys", "other tools"

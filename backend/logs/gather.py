@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from backend.logs.calls import Call
-from backend.logs.pieces import SYSTEM, Ids, Pieces, Tokens
+from backend.logs.calls import SYSTEM, Call, by_time
+from backend.logs.pieces import Ids, Pieces, Tokens
 from backend.logs.reader import LogReader
 
 _VARIES = re.compile(r"\b[0-9a-fA-F]{7,}\b|\d+")
@@ -69,7 +69,7 @@ def gather(
     said("tokenising")
     tokens = cutter.tokens()
     tax = cutter.cut_tax(tokens)
-    order = sorted(range(len(where)), key=times.__getitem__) if None not in times else list(range(len(where)))  # type: ignore[arg-type]
+    order = by_time(times)
     pieces, place = _renumbered([pieces[n] for n in order], len(cutter.texts))
     names: dict[str, int] = {}
     numbers = [names.setdefault(agents[n], len(names)) for n in order]

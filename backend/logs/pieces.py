@@ -6,7 +6,6 @@ join a paragraph's end and the next one's beginning; what the cuts cost is measu
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,13 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from backend.base.errors import OptionError
-from backend.logs.calls import Call
+from backend.logs.calls import PARAGRAPH, TOOLS, Call
 
 EMBEDDED = "embedded"
 _FOLDER = Path(__file__).parents[2] / "presets" / "model"
-_CUT = re.compile(r"(?<=\n\n)(?=\S)")
 BATCH = 1 << 20  # characters
 TAXED = 1 << 22  # characters of messages that are tokenised whole, to compare
 
-TOOLS, SYSTEM = "tools", "system"
 Ids = NDArray[np.int32]
 
 
@@ -91,7 +88,7 @@ class Pieces:
     def _paragraphs(self, text: str) -> tuple[int, ...]:
         key = hash(text), len(text)
         if (known := self._of_text.get(key)) is None:
-            known = self._of_text[key] = tuple(map(self._number, _CUT.split(text)))
+            known = self._of_text[key] = tuple(map(self._number, PARAGRAPH.split(text)))
             if len(known) > 1:
                 self._cut.append(known)
         return known

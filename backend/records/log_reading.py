@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from backend.base.errors import OptionError
 from backend.base.serialization import Saved
@@ -17,6 +17,7 @@ from backend.records.model_info import ModelInfo
 from backend.records.request import MethodChoice
 
 READING_FORMAT = 1
+Row = TypeVar("Row")
 MOST_TOKENS = 10**12
 ONE_SIDE = 0.975  # two exact limits, each with this certainty, are an interval of 95%
 
@@ -29,6 +30,7 @@ class ReadingRequest:
         methods: read beside dense.
         sample: most calls that are read, every agent's share as in the log.
         most_tokens: prompt tokens after which no further call is read, of all methods together.
+        layouts: every layout that the log's X-ray proposes is tried on the sampled calls, too.
         blame_passes: most caches put together for each changed answer, to find what changed it; 0: none.
         warm, max_new_tokens, same, seed: see :class:`backend.records.log_gate.GateRequest`.
     """
@@ -41,6 +43,7 @@ class ReadingRequest:
     max_new_tokens: int = 64
     same: Scoring = "none"
     seed: int = 0
+    layouts: bool = False
 
     def __post_init__(self) -> None:
         low, high = BLAME_LIMITS["passes"]
@@ -144,6 +147,47 @@ class Refused:
 
 
 @dataclass(frozen=True)
+class Proposed:
+    """A layout that the X-ray proposes: ``saved`` tokens more are found, ``of`` all in the ``calls`` on which
+    it was tried."""
+
+    layout: str
+    saved: int
+    of: int
+    calls: int
+
+
+@dataclass(frozen=True)
+class LayoutRow:
+    """A sampled call in another layout, beside dense's answer to the call as it was sent.
+
+    Attributes:
+        layout: see :class:`Proposed`.
+        method: empty where the layout is read in full, as an exact prefix cache would have it; else the
+            method that copies its texts.
+        touched: the layout changes the call; else nothing was read, for the answer cannot change.
+        prompt_tokens: that were read; ``saved``: those that the layout finds more, below 0 if less.
+        flipped, near_tie, dense_call, method_call, kl_first, kl_answer: as of :class:`ReadingRow`.
+    """
+
+    where: str
+    agent: str
+    layout: str
+    method: str
+    touched: bool
+    prompt_tokens: int
+    saved: int
+    dense: str
+    text: str
+    flipped: bool = False
+    near_tie: bool = False
+    dense_call: str = ""
+    method_call: str = ""
+    kl_first: float = 0.0
+    kl_answer: float = 0.0
+
+
+@dataclass(frozen=True)
 class Counted:
     """``count`` of ``of``, and between which shares the true one lies: exact, 95% (Clopper and Pearson)."""
 
@@ -163,7 +207,8 @@ class Counted:
 @dataclass(frozen=True)
 class ReadingRecord(Saved):
     """What came of it. ``calls``: in the log; ``warmed`` of them only filled pools. ``spent``: the budget of
-    tokens ended the reading."""
+    tokens ended the reading. ``proposed``, ``laid``: layouts, where they were asked for, and what they
+    changed."""
 
     request: ReadingRequest
     model: ModelInfo
@@ -173,6 +218,8 @@ class ReadingRecord(Saved):
     refused: tuple[Refused, ...] = ()
     rows: tuple[ReadingRow, ...] = ()
     format: int = READING_FORMAT
+    proposed: tuple[Proposed, ...] = ()
+    laid: tuple[LayoutRow, ...] = ()
 
     def of(self, method: str, agent: str | None = None) -> list[ReadingRow]:
         """The rows of a method, of one agent if it is named."""
@@ -194,11 +241,36 @@ class ReadingRecord(Saved):
             for agent in (None, *self.agents)
         ]
 
+    def verdicts(self) -> list[dict[str, Any]]:
+        """For each proposed layout, and each method where it needs one: tokens saved, and answers changed
+        with exact intervals. Calls that a layout leaves as they are count as unchanged."""
+        out = []
+        for one in self.proposed:
+            mine = [row for row in self.laid if row.layout == one.layout]
+            for method in dict.fromkeys(row.method for row in mine):
+                rows = [row for row in mine if row.method == method]
+                calls = [row for row in rows if row.dense_call or row.method_call]
+                out.append({
+                    "layout": one.layout, "method": method, "saved": one.saved, "of": one.of,
+                    "calls": one.calls,
+                    "touched": sum(row.touched for row in rows),
+                    "flips": _counted(rows, lambda row: row.flipped),
+                    "real_flips": _counted(rows, lambda row: row.flipped and not row.near_tie),
+                    "tool_flips": _counted(calls, lambda row: row.dense_call != row.method_call),
+                    "kl_first": fmean(row.kl_first for row in rows),
+                    "kl_answer": fmean(row.kl_answer for row in rows),
+                })  # fmt: skip
+        return out
+
+
+def _counted(rows: Iterable[Row], holds: Callable[[Row], bool]) -> dict[str, Any]:
+    hits = [holds(row) for row in rows]
+    return Counted(sum(hits), len(hits)).plain()
+
 
 def _summed(method: str, agent: str | None, rows: Sequence[ReadingRow]) -> dict[str, Any]:
     def counted(holds: Callable[[ReadingRow], bool], among: Iterable[ReadingRow] = rows) -> dict[str, Any]:
-        hits = [holds(row) for row in among]
-        return Counted(sum(hits), len(hits)).plain()
+        return _counted(among, holds)
 
     def mean(values: Iterable[float | None]) -> float | None:
         known = [value for value in values if value is not None]

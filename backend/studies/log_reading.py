@@ -8,7 +8,10 @@ from dataclasses import dataclass, replace
 
 from backend.base.errors import LabError
 from backend.cache.norms import kl
+from backend.engine.decoding import Decoded
+from backend.logs.advice import Advice
 from backend.logs.calls import Call
+from backend.logs.layouts import Layouts
 from backend.logs.written_call import written_call
 from backend.model.load import LoadedModel
 from backend.records.blame import BlameRecord, BlameRequest
@@ -16,6 +19,7 @@ from backend.records.events import Progress
 from backend.records.log_reading import (
     Blamed,
     BlamedPart,
+    LayoutRow,
     ReadingRecord,
     ReadingRequest,
     ReadingRow,
@@ -27,6 +31,7 @@ from backend.session.probes.cache_error import cache_error
 from backend.session.session import LabSession
 from backend.session.streams import PromptRun
 from backend.studies.blame import blame, verdict
+from backend.studies.layout_reading import LayoutTrials
 from backend.studies.log_gate import flipped
 from backend.studies.logged_calls import LoggedCalls, sampled
 
@@ -35,17 +40,30 @@ DRAWS = 10  # random sets beside the one that is blamed
 
 
 def read_log(
-    model: LoadedModel, request: ReadingRequest, calls: Sequence[Call], budget_bytes: int = 1 << 30
+    model: LoadedModel,
+    request: ReadingRequest,
+    calls: Sequence[Call],
+    budget_bytes: int = 1 << 30,
+    *,
+    xrayed: tuple[Layouts, Sequence[Advice]] | None = None,
 ) -> Iterator[Progress | ReadingRecord]:
     """Sample calls, read and compare; ends with the record.
+
+    Args:
+        calls: in the order of their time.
+        xrayed: layouts of the same calls and what the X-ray proposes, if these are to be tried.
 
     Raises:
         OptionError: there are more calls than are held at once.
     """
     logged = LoggedCalls(model, calls, request.methods, request)
+    trials = None
+    if request.layouts and xrayed is not None:
+        trials = LayoutTrials(logged, *xrayed, request.methods, budget_bytes)
     chosen = sampled(logged.left, logged.agents, request.sample, request.seed)
     refused: list[Refused] = []
     rows: list[ReadingRow] = []
+    laid: list[LayoutRow] = []
     spent = 0
     for number, index in enumerate(chosen):
         changed = sum(row.flipped for row in rows)
@@ -63,6 +81,14 @@ def read_log(
             record = logged.read(index, session)
             spent += sum(len(record.prompts[outcome.prompt].token_ids) for outcome in record.outcomes)
             new = rows_of(record, session, calls[index], logged.agents[index])
+            if trials is not None:
+                yield Progress(f"{calls[index].where} in other layouts", number, len(chosen))
+                dense, near = record.outcome(1, REFERENCE), record.outcomes[1].fidelity
+                assert session.dense is not None
+                assert near is not None
+                tried = list(trials.rows(index, dense, session.dense, near.floor))
+                spent += sum(row.prompt_tokens for row in tried if row.touched)
+                laid += tried
         except LabError as error:
             refused.append(Refused(calls[index].where, logged.agents[index], str(error)))
             continue
@@ -76,7 +102,7 @@ def read_log(
             rows.append(row)
     yield ReadingRecord(
         request, model.info, len(calls), logged.warmed, spent >= request.most_tokens, tuple(refused),
-        tuple(rows),
+        tuple(rows), proposed=trials.proposed if trials else (), laid=tuple(laid),
     )  # fmt: skip
 
 
@@ -97,16 +123,21 @@ class LookingSession(LabSession):
     Args:
         model: as of any session.
         answer: token ids; none where nothing is known.
+
+    Attributes:
+        looks: by method's label. ``dense``: dense's own answer, with its logits.
     """
 
     def __init__(self, model: LoadedModel, answer: Sequence[int], budget_bytes: int = 1 << 30) -> None:
         super().__init__(model, budget_bytes=budget_bytes)
         self._answer = answer
         self.looks: dict[str, Look] = {}
+        self.dense: Decoded | None = None
 
     def finish(self, rows: list[PromptRun]) -> None:
         """Look at the rows of an agent that has answered."""
         dense, engine = rows[0], self.engine
+        self.dense = dense.decoded
         fed = self._answer[:-1]
         logits = engine.teacher_force([row.prefill for row in rows], fed) if self._answer else None
         for place, row in enumerate(rows[1:], 1):

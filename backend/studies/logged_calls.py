@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from backend.base.errors import LabError, OptionError
-from backend.logs.call_pipeline import CallPipelines, by_template
+from backend.logs.call_pipeline import CallPipelines, Section, by_template
 from backend.logs.calls import Call
 from backend.methods.base import Method
 from backend.methods.registry import method_class
@@ -58,7 +58,7 @@ class LoggedCalls:
             )
         self.model, self.calls, self.sampling = model, calls, sampling
         self.methods = with_reference(methods)
-        whole = CallPipelines(calls)
+        self.whole = whole = CallPipelines(calls)
         self.agents = whole.agents
         self.refused: dict[int, str] = {}
         self._pipelines: dict[int, Pipeline] = {}
@@ -82,10 +82,26 @@ class LoggedCalls:
 
     def request(self, index: int) -> RunRequest:
         """A call as a run, answered greedily."""
-        return RunRequest(
-            self._pipelines[index], self._values[index], self.methods,
-            decoding=Decoding(self.sampling.max_new_tokens, seed=self.sampling.seed), probe_offsets=False,
-        )  # fmt: skip
+        return self._asked(self._pipelines[index], self._values[index], self.methods)
+
+    def laid_out(
+        self, index: int, sections: Sequence[Section] | None, methods: Sequence[MethodChoice], *,
+        paragraphs: bool = False,
+    ) -> RunRequest:  # fmt: skip
+        """The same with other texts, or otherwise cut; see :class:`backend.logs.call_pipeline.CallPipelines`.
+
+        Raises:
+            PromptError: a text cannot be used.
+        """
+        longest = self.sampling.max_new_tokens
+        pipeline, values = self.whole.pipeline(index, longest, sections, paragraphs=paragraphs)
+        return self._asked(replace(pipeline, scoring=self.sampling.same), values, with_reference(methods))
+
+    def _asked(
+        self, pipeline: Pipeline, values: dict[str, str], methods: Sequence[MethodChoice]
+    ) -> RunRequest:
+        decoding = Decoding(self.sampling.max_new_tokens, seed=self.sampling.seed)
+        return RunRequest(pipeline, values, tuple(methods), decoding=decoding, probe_offsets=False)
 
     def read(self, index: int, session: LabSession) -> RunRecord:
         """Read a call densely and under every method.

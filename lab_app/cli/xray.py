@@ -7,7 +7,9 @@ from functools import partial
 from typer import Argument, Context, Option
 
 from backend.base.errors import OptionError
-from backend.logs.pieces import EMBEDDED
+from backend.logs.gather import gather
+from backend.logs.layouts import Layouts
+from backend.logs.pieces import EMBEDDED, load_tokenizer
 from backend.logs.xray import BLOCK, CACHE_TOKENS, XRay, xray
 from backend.records.hardware import saved_figures
 from lab_app.cli.common import (
@@ -56,6 +58,9 @@ def run_xray(
     max_new_tokens: int = model_option(64, help="the longest answer"),
     same: str = model_option("none", help="what has to be equal: none (all of it), number, text, ..."),
     blame_passes: int = model_option(150, help="caches tried to find what changed an answer; 0: none"),
+    advice: bool = model_option(
+        False, "--advice", help="try the proposed layouts on the sampled calls, too: do answers stay?"
+    ),
     seed: int = model_option(0),
     budget_mb: int = model_option(4096),
     device: Device = None,
@@ -87,9 +92,10 @@ def run_xray(
         raise OptionError("--near-tie is for --beside, which is not there. Add it.", field="near-tie")
     cache, options = cache_of(events, block, cache_tokens)
     with progress() as tell:
+        name = tokenizer or model or EMBEDDED
+        calls = gather(path_of(log), load_tokenizer(name), skip_bad=skip_bad, said=tell)
         result = xray(
-            path_of(log), tokenizer=tokenizer or model or EMBEDDED, **options,
-            skip_bad=skip_bad, hour_price=hour_price, said=tell,
+            path_of(log), tokenizer=name, log=calls, **options, hour_price=hour_price, said=tell,
             machine=saved_figures(path_of(machine)).machine if machine else None,
         )  # fmt: skip
     say(result)
@@ -100,7 +106,8 @@ def run_xray(
         say_beside(parted)
         report["beside"] = parted.plain()
     if model:
-        reading = read(context.params, loading(device, device_map, quantise))
+        xrayed = Layouts(calls, result.block), result.advice
+        reading = read(context.params, loading(device, device_map, quantise), xrayed)
         say_reading(reading)
         report["model"] = plain(reading)
     if out is not None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backend.base.errors import OptionError
 from lab_app.cli.common import parse_methods, path_of, print_table, progress
 
 if TYPE_CHECKING:
+    from backend.logs.advice import Advice
+    from backend.logs.layouts import Layouts
     from backend.records.log_reading import ReadingRecord
 
 SHOWN = 5  # changed answers, and agents
@@ -18,6 +20,10 @@ HEAD = (
     "method, agent", "reused", "answers changed", "95%", "not by rounding", "tool calls changed", "KL first",
     "KL logged", "cache error",
 )  # fmt: skip
+LAID = (
+    "layout", "method", "tokens saved", "share", "answers changed", "95%", "not by rounding",
+    "tool calls changed", "KL first",
+)  # fmt: skip
 
 
 def check_reading(given: Mapping[str, Any]) -> None:
@@ -25,13 +31,17 @@ def check_reading(given: Mapping[str, Any]) -> None:
     Raises:
         OptionError: there is something to read, but no model.
     """
-    for flag in ("methods", "sample"):
-        if given[flag] is not None and not given["model"]:
+    for flag in ("methods", "sample", "advice"):
+        if given[flag] not in (None, False) and not given["model"]:
             raise OptionError(f"--{flag} is for --model, which is not there. Add it.", field="model")
 
 
-def read(given: Mapping[str, Any], loaded_so: Mapping[str, Any]) -> ReadingRecord:
-    """Read the log's calls on the model that ``--model`` names."""
+def read(
+    given: Mapping[str, Any], loaded_so: Mapping[str, Any], xrayed: tuple[Layouts, Sequence[Advice]]
+) -> ReadingRecord:
+    """Read the log's calls on the model that ``--model`` names; ``xrayed``: their layouts, and what the X-ray
+    proposes."""
+    from backend.logs.calls import by_time
     from backend.logs.reader import LogReader
     from backend.model.load import load_model
     from backend.records.events import Progress
@@ -43,12 +53,14 @@ def read(given: Mapping[str, Any], loaded_so: Mapping[str, Any]) -> ReadingRecor
         tuple(m for m in parse_methods(given["methods"] or METHODS) if not m.reference),
         SAMPLE if given["sample"] is None else given["sample"], given["most_tokens"],
         given["blame_passes"], given["warmup"], given["max_new_tokens"], given["same"], given["seed"],
+        given["advice"],
     )  # fmt: skip
     reader = LogReader(path_of(given["log"]), skip_bad=given["skip_bad"])
     calls = list(itertools.islice(reader, MOST_CALLS + 1))
+    calls = [calls[place] for place in by_time([call.time for call in calls])]
     model = load_model(given["model"], **loaded_so)
     with progress() as tell:
-        for event in read_log(model, request, calls, given["budget_mb"] << 20):
+        for event in read_log(model, request, calls, given["budget_mb"] << 20, xrayed=xrayed):
             if isinstance(event, Progress):
                 tell(event.text)
             else:
@@ -82,6 +94,30 @@ def say_reading(record: ReadingRecord) -> None:
             print(f"    {_blame(row.blamed)}")
     if len(changed) > SHOWN:
         print(f"  and {len(changed) - SHOWN} more (--json)")
+
+    if record.proposed:
+        _say_layouts(record)
+
+
+def _say_layouts(record: ReadingRecord) -> None:
+    print(f"\nLayouts that would share more, read by {record.model.name}:")
+    rows = [LAID]
+    for line in record.verdicts():
+        flips, calls = line["flips"], line["tool_flips"]
+        rows.append((
+            line["layout"], line["method"], f"{line['saved']:,}", f"{line['saved'] / max(1, line['of']):.1%}",
+            f"{flips['count']} of {flips['of']}", f"{flips['low']:.1%} to {flips['high']:.1%}",
+            f"{line['real_flips']['count']}", f"{calls['count']} of {calls['of']}" if calls["of"] else "",
+            f"{line['kl_first']:.2g}",
+        ))  # fmt: skip
+    print_table(rows, 2)
+    print(
+        "Saved: of the whole log. Changed: of the sampled calls, beside dense's answer to the call as sent. A"
+        "\nlayout without a method is read in full: nothing but the order is another."
+    )
+    for row in [row for row in record.laid if row.flipped][:SHOWN]:
+        print(f"  {row.where}, {row.layout}{' (near tie)' if row.near_tie else ''}:")
+        print(f"    as sent: {_short(row.dense)}\n    so:      {_short(row.text)}")
 
 
 def _line(line: dict[str, Any], several: bool) -> tuple[str, ...]:
@@ -125,4 +161,4 @@ def plain(record: ReadingRecord) -> dict[str, Any]:
     """All of it as JSON."""
     from backend.base.serialization import as_json
 
-    return {"summary": record.summary(), **as_json(record)}
+    return {"summary": record.summary(), "verdicts": record.verdicts(), **as_json(record)}
