@@ -1,6 +1,6 @@
 """How good is KVCOMM's judge after a short and a longer warm-up?
 
-The table "The gate trusts most when it knows least" of FINDINGS.md: math-3, pinned, the first 24
+The table "Does the gate trust most when it knows least?" of FINDINGS.md: math-3, pinned, the first 24
 requests of the set after 20 and 60 warm-up requests.
 """
 

@@ -39,6 +39,17 @@ def check_text(text: object, what: str, field: str, limit: int = MAX_TEXT) -> st
     return text
 
 
+def replication(draws: int, unit: str, inside: str) -> str:
+    """The unit of replication in a sentence: what was read in one ``unit``, such as a warm-up or a store of
+    caches, shares what it held. ``inside``: what is counted, such as problems."""
+    if draws > 1:
+        return f"Intervals are over {draws} {unit}s, then the {inside} of each."
+    return (
+        f"All {inside} share one {unit}, which is a single draw: intervals do not show how another {unit} "
+        "would differ."
+    )
+
+
 def check_label(text: object, what: str, field: str) -> None:
     if not check_text(text, what, field, 200).strip():
         raise PromptError(f"{what} is empty. Give 1 to 200 characters.", field=field)

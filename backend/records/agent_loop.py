@@ -69,6 +69,11 @@ class LoopRequest:
     seed: int = 0
     max_new_tokens: int = 48
 
+    @property
+    def stores(self) -> int:
+        """How many stores the episodes of a mode and method see, one after the other."""
+        return -(-self.episodes // self.memory)
+
     def __post_init__(self) -> None:
         check_ranges(self, LIMITS, "loop")
 

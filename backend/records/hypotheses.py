@@ -152,8 +152,13 @@ class LiveStep:
 
 @dataclass(frozen=True)
 class PinnedStep:
-    """One of dense's turns read under a setting, without a probe: ``boundary`` KL(dense || grafted) in nats
-    at the last token of each graft that is not exact, ``last`` at the prompt's end."""
+    """One of dense's turns read under a setting, without a probe.
+
+    Attributes:
+        boundary: KL(dense || grafted) in nats at the last token of each graft that is not exact.
+        last: the same at the prompt's end, where the turn's first word may be fixed by the format.
+        along: its mean along dense's turn; None in rows of earlier versions.
+    """
 
     episode: int
     turn: int
@@ -164,12 +169,14 @@ class PinnedStep:
     boundary: tuple[float, ...]
     last: float
     skipped: float
+    along: float | None = None
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A stored segment that is alike, but not all behind the same beginning, grafted alone with the base's
-    halo: ``end`` (the last of its grafts) and ``last`` as in :class:`PinnedStep`."""
+    halo: ``end`` (the last of its grafts), ``last`` and ``along`` as in :class:`PinnedStep`; ``kept``:
+    whether every token of dense's turn is still the likeliest. The latter two are None in earlier rows."""
 
     episode: int
     turn: int
@@ -178,10 +185,17 @@ class Candidate:
     tokens: int
     end: float
     last: float
+    along: float | None = None
+    kept: bool | None = None
+
+    @property
+    def moved(self) -> float:
+        """How far the turn is moved, in nats: along it, where that was measured."""
+        return self.last if self.along is None else self.along
 
     @property
     def reusable(self) -> bool:
-        return self.last < NEAR
+        return self.moved < NEAR and self.kept is not False
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ LESS = 0.2  # of the wall-clock time (H1)
 LOSS = 0.02  # of task success (H1)
 PRECISION = 0.7  # H3
 AT_TAU = 0.8  # H3
-TELLING = 1e-4  # nats: where no graft changes more, the next word is fixed by the format (H3)
+TELLING = 1e-4  # nats: where no graft changes more, the measure tells nothing apart (H3)
 HALO = 8  # H2: up to here
 FEWEST = 30  # observations, below which nothing is decided
 
@@ -121,10 +121,10 @@ def _h3(record: HypothesesRecord) -> Verdict:
     columns = ("precision", "from", "to", "segments")
     if len(alike) < FEWEST:
         return _undecided("H3", claim, columns, len(alike), "alike segments behind another beginning")
-    if max(c.last for c in record.candidates) < TELLING:
+    if max(c.moved for c in record.candidates) < TELLING:
         reason = (
-            f"No segment moves the next token by {TELLING:g} nats or more, alike or not: this KL tells "
-            "nothing apart here."
+            f"No segment moves the turn by {TELLING:g} nats or more, alike or not: this KL tells nothing "
+            "apart here."
         )
         return Verdict("H3", claim, "undecided", reason, columns, (math.nan,) * 3 + (float(len(alike)),))
     good = sum(c.reusable for c in alike)
@@ -146,17 +146,21 @@ def _h4(record: HypothesesRecord) -> Verdict:
     if prompts < FEWEST or not record.moved:
         return _undecided("H4", claim, columns, prompts, "prompts with a graft that is not exact")
     error = max(m.error for m in record.moved)
-    free = max(s.last for s in steps)
+    moved = [s.last if s.along is None else s.along for s in steps]
+    free = max(moved)
     # what a probe of every prompt at 0.1 nats would have let through
-    kept = [s.last for s in steps if float(np.mean(s.boundary)) <= NEAR]
+    kept = [kl for kl, s in zip(moved, steps, strict=True) if float(np.mean(s.boundary)) <= NEAR]
     capped = max(kept, default=0.0)
     numbers = (error, record.tolerance, free, capped, float(prompts))
     said = (
-        f"Moved keys err by at most {error:.1g} (tolerated: {record.tolerance:.1g}); the worst next-token KL "
+        f"Moved keys err by at most {error:.1g} (tolerated: {record.tolerance:.1g}); the worst turn's KL "
         f"is {free:.3g} nats without and {capped:.3g} with the probe, which lets {len(kept)} of {len(steps)} "
         f"readings of {prompts} prompts pass"
     )
     good = error <= record.tolerance and math.isfinite(capped) and capped <= NEAR
+    if good and free <= NEAR:
+        open_ = f"{said}: nothing is worse than {NEAR:g} nats without the probe, so it had nothing to cap."
+        return Verdict("H4", claim, "undecided", open_, columns, numbers)
     why = "" if good else ": a prompt that the probe lets pass is still worse than 0.1 nats"
     if error > record.tolerance:
         why = ": moved keys are not the same keys"

@@ -210,6 +210,11 @@ class Swept:
     compared: Compared = Compared()
 
     @property
+    def warmups(self) -> int:
+        """Draws of warm-up and problems behind each line."""
+        return max((line.warmups for line in self.lines), default=1)
+
+    @property
     def graded(self) -> bool:
         """Whether scores say more than how many answers are right: F1 of questions over texts, Rouge-L."""
         return any(line.graded for line in self.lines)

@@ -31,6 +31,7 @@ from backend.cache.samples import PromptInContext, SampleLog
 from backend.engine.assembled_prompt import AssembledPrompt
 from backend.engine.engine import Engine
 from backend.engine.layout import lay_out
+from backend.engine.prefill import Prefill
 from backend.methods.base import Method, Prefilled
 from backend.methods.options import Options
 from backend.methods.plan import Plan
@@ -218,9 +219,10 @@ class Pinned:
         for turn in turns(self.engine, pipeline, self.log, example, self.dense, decoding):
             if not again:
                 logits = self._every_logit(turn.context)
+                [along] = self.engine.teacher_force([turn.prefill], turn.ids)
                 for setting, method in self.methods.items():
-                    steps.append(self._read(turn, number, setting, method, logits))
-                candidates += self._candidates(turn, number, logits)
+                    steps.append(self._read(turn, number, setting, method, logits, along))
+                candidates += self._candidates(turn, number, logits, along)
             for keeper in self.keepers.values():
                 keeper.on_event(self._seen(turn, keeper), self.log)
         return steps, candidates
@@ -239,8 +241,14 @@ class Pinned:
         ids = self.engine.ids(context.prompt.ids)
         return self.engine.forward(ids, self.engine.model.new_cache(ids.shape[1]), keep=0)[0]
 
+    def _along(self, turn: Turn, read: Prefill, dense: Tensor) -> tuple[float, bool]:
+        """Mean KL(dense || grafted) along dense's turn, and whether its tokens are the likeliest still."""
+        [logits] = self.engine.teacher_force([read], turn.ids)
+        kept = logits[: len(turn.ids)].argmax(dim=1).tolist() == list(turn.ids)
+        return float(kl(dense, logits).mean()), kept
+
     def _read(
-        self, turn: Turn, number: int, setting: Setting, method: SegmentsMethod, dense: Tensor
+        self, turn: Turn, number: int, setting: Setting, method: SegmentsMethod, dense: Tensor, along: Tensor
     ) -> PinnedStep:
         context, total = turn.context, len(turn.context.prompt.ids)
         plan = method.plan(context, self.log, Clock())
@@ -250,7 +258,8 @@ class Pinned:
         boundary = self._apart(context, plan, out.cache, ends, dense) if ends else ()
         last = float(kl(dense[-1:], out.logits[None]))
         skipped = int((out.actions == REUSED).sum()) / out.actions.size
-        return PinnedStep(number, turn.number, setting, total, exact, grafted, boundary, last, skipped)
+        moved, _ = self._along(turn, out, along)
+        return PinnedStep(number, turn.number, setting, total, exact, grafted, boundary, last, skipped, moved)
 
     def _apart(
         self, context: PromptInContext, plan: Plan, cache: KVCache, ends: Sequence[int], dense: Tensor
@@ -262,7 +271,7 @@ class Pinned:
         view = AssembledPrompt(self.engine, context, plan, layout, cache, nothing)
         return tuple(kl(dense[list(ends)], view.logits_at(ends)).tolist())
 
-    def _candidates(self, turn: Turn, number: int, dense: Tensor) -> list[Candidate]:
+    def _candidates(self, turn: Turn, number: int, dense: Tensor, along: Tensor) -> list[Candidate]:
         """Graft what is alike one by one (H3): of what is found from the smallest tau on, a seeded draw."""
         method = next(m for s, m in self.methods.items() if replace(s, tau=BASE.tau, halo=BASE.halo) == BASE)
         context, out = turn.context, []
@@ -287,9 +296,8 @@ class Pinned:
             read = self.engine.execute(context.prompt, plan, Clock())
             [*_, end] = self._apart(context, plan, read.cache, [inside[-1].end - 1], dense)
             last = float(kl(dense[-1:], read.logits[None]))
-            out.append(
-                Candidate(number, turn.number, best.similarity, best.context, best.cut.tokens, end, last)
-            )
+            similar = best.similarity, best.context, best.cut.tokens
+            out.append(Candidate(number, turn.number, *similar, end, last, *self._along(turn, read, along)))
         return out
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from typer import Option
 
+from backend.base.text import replication
 from lab_app.cli.common import (
     Device,
     Model,
@@ -67,6 +68,7 @@ def loop(
     write_json(out, report)
     out.with_suffix(".kvloop").write_bytes(record.to_bytes())
     print_loop(lines)
+    print(replication(request.stores, "store", "episodes"))
     print(f"rows in {rows_path}, the record in {out.with_suffix('.kvloop')}, summary in {out}")
     return 0
 
@@ -150,5 +152,6 @@ def hypotheses(
     out.with_suffix(".kvhypotheses").write_bytes(record.to_bytes())
     for verdict in results:
         print(f"{verdict.name} {verdict.word}: {verdict.claim}\n   {verdict.reason}")
+    print(replication(-(-episodes // memory), "store", "episodes"))
     print(f"{len(record.live)} turns in {rows_path}, verdicts in {out}")
     return 0

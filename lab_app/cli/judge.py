@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from typer import Argument, Option
 
+from backend.base.text import replication
 from lab_app.cli.common import (
     Device,
     named_file,
@@ -121,6 +122,7 @@ def judge(
     write_json(out, report)
     out.with_suffix(".kvjudge").write_bytes(judged.to_bytes())
     print_table(judge_rows(lines), left=2)
+    print(replication(1, "warm-up", "problems of an order"))
     print("\nDense only where two verdicts disagree; costs are shares of dense's prompt tokens:")
     print_table(disagreement_rows(gates), left=2)
     print(

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from typer import Argument, Option
 
 from backend.base.errors import OptionError
+from backend.base.text import replication
 from lab_app.cli.common import (
     Device,
     DeviceMap,
@@ -123,6 +124,7 @@ def run(
     }
     write_json(out, report)
     print_summary(summary)
+    print(replication(1, "warm-up", "requests"))
     print_boundaries(rows)
     if said := unusual(rows):
         print(said)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from typer import Argument, Option
 
 from backend.base.errors import OptionError
+from backend.base.text import replication
 from lab_app.cli.common import (
     LOG_SECONDS,
     Device,
@@ -105,6 +106,7 @@ def sweep(
     swept = Swept(spec.name, spec.title, summarise(done), len(done.rows), done.complete, compare(done))
     for row in tables(swept):
         print(row)
+    print(replication(swept.warmups, "warm-up", "problems"))
     write_summary(spec, swept, facts, summary)
     written = [f"{len(done.rows):,} rows in {place}", f"summary in {summary}"]
     if export:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.base.statistics import Share
+from backend.base.text import replication
 from backend.records.judge import Judged
 from backend.records.judge_summary import changes_of
 from backend.records.judge_tables import Counted, JudgeLine, JudgeTable
@@ -93,6 +94,7 @@ def table_panel(table: JudgeTable, judged: Judged | None = None) -> Panel:
         notes=judged.notes if judged else (),
         finding=finding(table),
         changes=changes_of(judged) if judged else 0,
+        replication=replication(1, "warm-up", "problems of an order"),
         orders=[
             (order, lines[0].problems, _moved(lines[0]), [_cells(x, looks) for x in lines])
             for order, lines in orders.items()

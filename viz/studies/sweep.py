@@ -10,6 +10,7 @@ from itertools import groupby
 from markupsafe import Markup
 
 from backend.base.statistics import Share
+from backend.base.text import replication
 from backend.records.sweep import Comparison, SweepLine, Swept
 from viz.base.figure import FigureView, Panel, figure, interval
 from viz.base.format import clip, number, percent, plot_text, plural
@@ -300,8 +301,8 @@ def table_html(swept: Swept) -> Markup:
     return table(head, groups, row_heads=True) + Markup(
         '<p class="kv-how">Lost / won: problems that just the full read, or just the method, has right; '
         "McNemar’s exact test on them. Times: the last agent’s, medians; Wilcoxon’s signed ranks, problem by "
-        "problem. Behind several warm-ups both tests are of the warm-ups’ differences, and intervals are "
-        "drawn over warm-ups, then problems. "
+        "problem. Behind several warm-ups both tests are of the warm-ups’ differences. "
+        f"{replication(swept.warmups, 'warm-up', 'problems')} "
         "Under each p: after Holm’s correction for all tests of its kind.</p>"
     )
 

@@ -153,5 +153,13 @@ def test_the_table_has_a_row_for_each_family() -> None:
     assert len(table.splitlines()) == 7
     assert all(line.count("|") == 7 for line in table.splitlines())
     known = (Path(__file__).resolve().parents[3] / "docs" / "models.md").read_text(encoding="utf-8")
-    listed = [line.split("|")[1].strip() for line in known.splitlines() if line.startswith("| ")][1:]
-    assert listed == list(FAMILIES)
+    cells = [line.split("|") for line in known.splitlines() if line.startswith("| ")][1:]
+    listed = {line[1].strip(): line for line in cells}
+    assert list(listed) == list(FAMILIES)
+    for row in rows:
+        assert listed[row.family][4].strip() == str(row.methods or "-"), "renew it: scripts/model_table.py"
+    assert {line[4].strip() for line in cells} == {"-", "2", "7", str(len(METHODS))}
+    prose = " ".join(known.partition("those are refused that")[2].partition("\n- *error")[0].split())
+    assert {cls.title for cls in METHODS if cls.title in prose} == {
+        cls.title for cls in METHODS if cls.name not in UNMASKED
+    }

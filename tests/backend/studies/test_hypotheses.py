@@ -75,6 +75,8 @@ def test_the_record_holds_every_turn_of_every_method(measured: tuple[HypothesesR
     assert sum(s.exact_tokens for s in prefix) > sum(s.exact_tokens for s in dense) == 0
     assert {s.setting for s in record.pinned} == {BASE}
     assert {r.method for r in record.reruns} == {c.label for c in METHODS}
+    assert all(s.along is not None and s.along >= 0 for s in record.pinned)
+    assert all(c.along is not None and c.kept is not None for c in record.candidates)
     first, second, *_ = record.reruns
     assert (first.distance, first.entropy) == (second.distance, second.entropy)
     assert HypothesesRecord.from_bytes(record.to_bytes()) == record
@@ -107,7 +109,7 @@ def test_keys_move(tiny_model: LoadedModel) -> None:
 
 
 def made(**changes: Any) -> HypothesesRecord:
-    """A record of forty episodes that supports everything."""
+    """A record of forty episodes that supports everything, but that the probe caps something."""
     setting = Setting(KEPT, 0.5)
     live = [
         LiveStep(
@@ -156,16 +158,34 @@ def test_h1_asks_for_a_fifth_of_the_time(ms: float, word: str) -> None:
     assert words(replace(made(), live=live))[0] == word
 
 
-def test_h3_is_not_decided_where_nothing_moves_the_next_token() -> None:
-    still = tuple(replace(c, last=1e-6) for c in made().candidates)
+@pytest.mark.parametrize("measure", ["last", "along"])
+def test_h3_is_not_decided_where_nothing_moves_the_turn(measure: str) -> None:
+    still = tuple(replace(c, **{measure: 1e-6}) for c in made().candidates)
     [h3] = [v for v in verdicts(replace(made(), candidates=still)) if v.name == "H3"]
     assert h3.word == "undecided"
     assert "tells nothing apart" in h3.reason
 
 
+@pytest.mark.parametrize(("along", "kept"), [(0.5, True), (0.01, False)])
+def test_h3_asks_for_the_turn_and_not_for_its_first_word(along: float, kept: bool) -> None:
+    """The first word of a turn is fixed by the format, whatever was copied."""
+    lost = tuple(replace(c, last=1e-6, along=along, kept=kept) for c in made().candidates)
+    assert words(replace(made(), candidates=lost))[2] == "refuted"
+    same = tuple(replace(c, along=0.01, kept=True) for c in lost)
+    assert words(replace(made(), candidates=same))[2] == "supported"
+
+
+def test_h4_is_open_where_the_probe_had_nothing_to_cap() -> None:
+    [*_, h4] = verdicts(made())
+    assert h4.word == "undecided"
+    assert "nothing to cap" in h4.reason
+    unseen = tuple(replace(s, last=1e-6, along=5.0) if s.episode == 3 else s for s in made().pinned)
+    assert words(replace(made(), pinned=unseen))[3] == "refuted", "the turn is moved, its first word is not"
+
+
 def test_good_numbers_support_and_bad_ones_refute() -> None:
     record = made()
-    assert words(record) == ["supported"] * 4
+    assert words(record) == ["supported"] * 3 + ["undecided"]
     slow = tuple(replace(s, ttft_ms=s.ttft_ms + 40) if s.method == "segments" else s for s in record.live)
     assert words(replace(record, live=slow))[0] == "refuted"
     wrong = tuple(replace(s, correct=False) if s.method == "segments" else s for s in record.live)
