@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from backend.prompts.pipeline import Pipeline
+from backend.records.control import control, controls_of
 from backend.records.risk_gate import RiskGate
 
 Mode = Literal["pinned", "free"]
@@ -43,10 +44,19 @@ def with_reference(methods: Sequence[MethodChoice]) -> tuple[MethodChoice, ...]:
 class Decoding:
     """How text is generated: greedy at temperature 0, else sampling with ``seed``."""
 
-    max_new_tokens: int = 96
-    temperature: float = 0.0
-    top_p: float = 1.0
-    seed: int = 0
+    max_new_tokens: int = control(
+        96, "Longest answer (tokens)", called="The longest answer", limits=(1, 4096),
+        usage="The longest answer, in tokens; else as the scenario says.",
+    )  # fmt: skip
+    temperature: float = control(
+        0.0, "Temperature (0: greedy)", called="The temperature", limits=(0.0, 5.0), step=0.1,
+        usage="0 is greedy.",
+    )  # fmt: skip
+    top_p: float = control(
+        1.0, "Top-p", called="Top-p", limits=(0.01, 1.0), step=0.05,
+        usage="Share of probability that is sampled from.",
+    )  # fmt: skip
+    seed: int = control(0, "Seed", called="The seed", limits=(0, 2**31 - 1), usage="Of sampling.")
 
 
 @dataclass(frozen=True)
@@ -63,14 +73,45 @@ class RunRequest:
     pipeline: Pipeline
     values: Mapping[str, str]
     methods: tuple[MethodChoice, ...]
-    mode: Mode = "pinned"
+    mode: Mode = control(
+        "pinned", "Mode",
+        choices={
+            "pinned": "Pinned: every method reads the texts that the full read wrote",
+            "free": "Free-running: each method reads its own texts",
+        },
+        usage="pinned (all read the full read's texts) or free (each reads its own).",
+    )  # fmt: skip
     decoding: Decoding = Decoding()
     probe_offsets: bool = True  # what the caches hold, and how familiar the prompts are
     expected: str | None = None  # the known answer, to be scored by pipeline.scoring
-    probe_attention: bool = False
+    probe_attention: bool = control(
+        False, "Record attention", key="attention", shown_only=True,
+        help="Which of the texts an agent looks at when it writes its first token and when it names a "
+        "candidate. Costs one more reading of the answer per method, outside of the times shown.",
+    )  # fmt: skip
     gate: RiskGate | None = None  # may refuse reuse before the last agent, the judge
     slots_only: bool = False  # before the last agent, copy nothing but the texts that stand side by side
     shadow: bool = False  # check the last agent's answers against dense, once they are given
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pipeline", self.pipeline.unrolled)
+
+
+#: All controls of a comparison, by key.
+CONTROLS = {**controls_of(RunRequest), **controls_of(Decoding, "decoding")}
+
+
+def control_values(request: RunRequest) -> dict[str, Any]:
+    """What a request's controls are set to, by key."""
+    return {
+        key: getattr(getattr(request, found.part) if found.part else request, found.field)
+        for key, found in CONTROLS.items()
+    }
+
+
+def with_controls(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a :class:`RunRequest` that these values by key set; controls left out are as usual."""
+    of_part: dict[str, dict[str, Any]] = {"": {}, "decoding": {}}
+    for key, value in values.items():
+        of_part[CONTROLS[key].part][CONTROLS[key].field] = value
+    return {**of_part[""], "decoding": Decoding(**of_part["decoding"])}

@@ -9,16 +9,17 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from backend.base.errors import LabError, OptionError, PromptError
 from backend.base.text import check_label, check_text, show
 from backend.prompts.agent import Agent
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example, Preset, preset_requests
+from backend.records.control import Control
 from backend.records.judge import ANSWER_TOKENS, CANDIDATE_TOKENS, JudgeProblem, JudgeRequest, read_orders
-from backend.records.request import Decoding, MethodChoice, RunRequest
-from lab_app.pages.pipeline.form import Form, as_shipped, read_decoding
+from backend.records.request import CONTROLS, Decoding, MethodChoice, RunRequest
+from lab_app.pages.pipeline.form import as_shipped, read_controls
 from lab_app.ui import text
 from lab_app.ui.scenarios import WARM_LIMIT, find_preset
 from lab_app.ui.validation import NumberField
@@ -46,8 +47,8 @@ class Nothing(Call):
     """An endpoint without parameters."""
 
 
-class RunCall(Call):
-    """Parameters of ``run``."""
+class RunParameters(Call):
+    """Parameters of ``run``, beside the controls that a request declares."""
 
     preset: str = Field("math-3", description="A scenario of the lab; `presets` lists them.")
     methods: list[str] = Field(["naive"], max_length=MOST_METHODS, description=METHODS_HELP)
@@ -71,17 +72,23 @@ class RunCall(Call):
         "number", description="How an answer of own `agents` is read; `presets` shows the kinds."
     )
     expected: str | None = Field(None, description="The known answer, to be compared with.")
-    mode: str = Field(
-        "pinned", description="pinned (all read the full read's texts) or free (each reads its own)."
-    )
     turns: int | None = Field(None, description="How often the agents run; else as the scenario says.")
-    max_new_tokens: int | None = Field(None, description="The longest answer; else as the scenario says.")
-    temperature: float = Field(0.0, description="0 is greedy.")
-    top_p: float = Field(1.0, description="Share of probability that is sampled from.")
-    seed: int = Field(0, description="Of sampling.")
     warm: int = Field(
         0, description="Requests of the scenario's set, others than yours, that fill the anchor pools first."
     )
+
+
+def parameter(found: Control) -> tuple[Any, Any]:
+    """A control as a parameter. The longest answer is by default the scenario's."""
+    if found.key == "max_new_tokens":
+        return int | None, Field(None, description=found.usage)
+    return found.type, Field(found.default, description=found.usage)
+
+
+#: The controls of a comparison that a program can set.
+SETTABLE = {key: parameter(found) for key, found in CONTROLS.items() if not found.shown_only}
+#: What programs send to ``run``.
+RunCall = create_model("RunCall", __base__=RunParameters, **SETTABLE)  # type: ignore[call-overload]
 
 
 class JudgeCall(Call):
@@ -157,15 +164,12 @@ def read_run(given: Mapping[str, Any]) -> Asked:
         known = answer if known is None else known
     if known is not None:
         check_text(known, "The known answer", "expected", 2000)
-    longest = pipeline.longest_answer if call.max_new_tokens is None else call.max_new_tokens
-    form = Form(
-        "", {}, (), max_new_tokens=longest, temperature=call.temperature, top_p=call.top_p, seed=call.seed
-    )
-    if call.mode not in ("pinned", "free"):
-        raise OptionError(f"There is no mode {show(call.mode)}. Choose pinned or free.", field="mode")
+    controls = {key: getattr(call, key) for key in SETTABLE}
+    if controls["max_new_tokens"] is None:
+        controls["max_new_tokens"] = pipeline.longest_answer
     request = RunRequest(
-        pipeline, pipeline.check_values(values), read_methods(call.methods),
-        "free" if call.mode == "free" else "pinned", read_decoding(form), expected=known,
+        pipeline, pipeline.check_values(values), read_methods(call.methods), expected=known,
+        **read_controls(controls),
     )  # fmt: skip
     warm = NumberField("The number of requests to warm up with", 0, WARM_LIMIT).read(call.warm, "warm")
     shipped = preset is not None and as_shipped(preset, request, warm)
@@ -194,7 +198,7 @@ def read_methods(written: list[str]) -> tuple[MethodChoice, ...]:
     return tuple(found)
 
 
-def edited(call: RunCall, base: Pipeline) -> Pipeline:
+def edited(call: RunParameters, base: Pipeline) -> Pipeline:
     """A scenario's pipeline with the caller's templates and turns."""
     ids = [str(agent.id) for agent in base.agents]
     templates = call.templates or {}
@@ -222,7 +226,7 @@ AGENT_WORDS = ", ".join(
 )
 
 
-def own_pipeline(call: RunCall) -> Pipeline:
+def own_pipeline(call: RunParameters) -> Pipeline:
     """The caller's own agents.
 
     Raises:

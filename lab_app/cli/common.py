@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import math
 import os
@@ -9,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -74,6 +77,33 @@ def read_gate(path: str | None) -> RiskGate | None:
     from backend.records.risk_gate import RiskGate
 
     return RiskGate.load(path_of(path)) if path else None
+
+
+def with_control_flags(command: Callable[..., int]) -> Callable[..., int]:
+    """The command with a flag for each control of a comparison (:mod:`backend.records.control`) that it does
+    not declare itself; it gets their values as ``**controls``."""
+    from backend.records.request import CONTROLS
+
+    known = inspect.signature(command, eval_str=True)
+    own = [p for p in known.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+    flags = [
+        Parameter(
+            key,
+            Parameter.POSITIONAL_OR_KEYWORD,
+            default=found.default,
+            annotation=Annotated[found.type, Option(help=found.usage)],
+        )
+        for key, found in CONTROLS.items()
+        if not found.shown_only and key not in known.parameters
+    ]
+
+    @functools.wraps(command)
+    def flagged(**given: Any) -> int:
+        return command(**given)
+
+    flagged.__signature__ = known.replace(parameters=[*own, *flags])  # type: ignore[attr-defined]
+    flagged.__annotations__ = {p.name: p.annotation for p in (*own, *flags)}
+    return flagged
 
 
 def parse_weights(given: Sequence[str] | None) -> list[tuple[str, str]]:

@@ -26,10 +26,12 @@ from lab_app.cli.common import (
     print_table,
     progress,
     read_gate,
+    with_control_flags,
     write_json,
 )  # fmt: skip
 
 
+@with_control_flags
 def run(
     preset: str = Argument(..., metavar="PRESET", help="a preset's name or a YAML file"),
     methods: str = Option("dense,naive,kvcomm", help="as in dense,naive,kvcomm:gamma=0.5+rotate=false@label"),
@@ -46,7 +48,6 @@ def run(
     device_map: DeviceMap = None,
     quantise: Quantise = None,
     seed: int = 0,
-    temperature: float = 0.0,
     max_new_tokens: int | None = Option(None, help="the longest answer; else each agent's own limit"),
     gate: str | None = Option(
         None, metavar="FILE", help="a trained risk gate, which the judge's reuse must pass"
@@ -58,6 +59,7 @@ def run(
     ),
     budget_mb: int = 4096,
     json: str = Option(..., metavar="OUT", help="where to write the summary; rows go beside it"),
+    **controls: Any,
 ) -> int:
     """Run a preset over many requests under several methods."""
     from backend.base.machine import versions
@@ -67,7 +69,7 @@ def run(
     from backend.prompts.notices import notices
     from backend.prompts.presets import preset_requests, read_requests
     from backend.records.events import Progress
-    from backend.records.request import Decoding, RunRequest
+    from backend.records.request import RunRequest, with_controls
     from backend.session.session import LabSession
     from backend.studies.batch import Batch, flip_rates, run_batch, summarise, unusual
 
@@ -94,8 +96,8 @@ def run(
     load: Callable[[str], LoadedModel] = partial(load_model, **loading(device, device_map, quantise))
     loaded = load(model or ("embedded" if found.model == "any" else found.model))
     longest = found.pipeline.longest_answer if max_new_tokens is None else max_new_tokens
-    decoding = Decoding(longest, temperature, 1.0, seed)
-    request = RunRequest(pipeline, dict(examples[0].values), choices, decoding=decoding, gate=read_gate(gate))
+    stated = with_controls({"max_new_tokens": longest, "seed": seed, **controls})
+    request = RunRequest(pipeline, dict(examples[0].values), choices, gate=read_gate(gate), **stated)
     modes: Any = ("pinned", "free") if mode == "both" else (mode,)
     batch = Batch(request, tuple(examples), modes, warmup, shadow)
     rows_path = out.with_suffix(".rows.jsonl")

@@ -40,10 +40,6 @@ AGENTS = "Agents and their prompts"
 MORE = "Mode and decoding"
 
 METHODS_HELP = "The full read, the reference, always runs beside them."
-MODES = {
-    "pinned": "Pinned: every method reads the texts that the full read wrote",
-    "free": "Free-running: each method reads its own texts",
-}
 NEXT = "Next problem"
 MANY = "Run more problems"
 MAY_BE_EMPTY = "may be empty"
@@ -92,11 +88,6 @@ EMPTY_VERDICT = "Nothing has been run here yet."
 EMPTY_HELP = (
     "Press Run: the agents answer the question once with every prompt read in full, and "
     "once more with each reuse method. The difference appears here."
-)
-ATTENTION = "Record attention"
-ATTENTION_HELP = (
-    "Which of the texts an agent looks at when it writes its first token and when it names a candidate. "
-    "Costs one more reading of the answer per method, outside of the times shown."
 )
 ATTENTION_OFF = "Attention was not recorded in this run"
 ATTENTION_RERUN = "Record attention and rerun"

@@ -25,7 +25,7 @@ from backend.records.agent_loop import (
     turns_of,
 )
 from backend.records.events import AgentDone, Progress, RunDone, TextSoFar
-from backend.records.request import Mode, RunRequest
+from backend.records.request import CONTROLS, Mode, RunRequest
 from backend.records.run import Outcome, RunRecord
 from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import fields, html, text
@@ -274,7 +274,7 @@ def build(page: PageBuilder) -> None:
 
 def build_inputs(page: PageBuilder) -> None:
     """The left column: question, methods, mode."""
-    modes = [(label, name) for name, label in text.MODES.items()]
+    modes = [(label, name) for name, label in CONTROLS["mode"].choices.items()]
     page.form(
         "inputs",
         fields.part(

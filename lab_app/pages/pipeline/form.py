@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backend.base.errors import LabError, OptionError
+from backend.base.text import show
 from backend.prompts.pipeline import MAX_TURNS, Pipeline
 from backend.prompts.presets import Example, Preset
 from backend.prompts.template import QUESTION
-from backend.records.request import Decoding, MethodChoice, RunRequest
+from backend.records.request import CONTROLS as REQUEST_CONTROLS
+from backend.records.request import Decoding, MethodChoice, RunRequest, with_controls
 from lab_app.ui.method_choice import copy_label, read_methods
 from lab_app.ui.scenarios import USUAL_WARM, WARM_LIMIT, find_preset
 from lab_app.ui.validation import NumberField, Problem, Problems
@@ -22,12 +24,6 @@ MANY_LIMIT = 50
 MANY_COUNT = NumberField("The number of requests", 1, MANY_LIMIT)
 WARM_COUNT = NumberField("The number of requests", 1, WARM_LIMIT)
 TURNS = NumberField("The number of turns", 1, MAX_TURNS)
-DECODING = {
-    "max_new_tokens": NumberField("The longest answer", 1, 4096),
-    "temperature": NumberField("The temperature", 0.0, 5.0, whole=False),
-    "top_p": NumberField("Top-p", 0.01, 1.0, whole=False),
-    "seed": NumberField("The seed", 0, 2**31 - 1),
-}
 
 
 @dataclass(frozen=True)
@@ -44,16 +40,20 @@ class Copy:
         return copy_label(self.method, self.number)
 
 
-#: Marks a field as a control of the comparison, by what it holds: a number, a switch, or one of some names.
-#: The page, links, drafts and files carry such a field by its name.
+#: One field for each control that a request declares (:mod:`backend.records.control`), as typed.
+RequestControls = dataclasses.make_dataclass(
+    "RequestControls",
+    [(key, Any, field(default=found.default, kw_only=True)) for key, found in REQUEST_CONTROLS.items()],
+    frozen=True,
+)
+#: Marks a field as a control of this page alone, by what it holds: a number or a switch.
 NUMBER = {"control": "number"}
 FLAG = {"control": "flag"}
-MODE = {"control": ("pinned", "free")}
 
 
 @dataclass(frozen=True)
-class Form:
-    """The bench as it stands. ``templates`` and ``values`` are as typed, and may be wrong."""
+class Form(RequestControls):  # type: ignore[misc, valid-type]  # its fields are known when it is made
+    """The form as it stands. ``templates`` and ``values`` are as typed, and may be wrong."""
 
     preset: str
     values: Mapping[str, str]
@@ -62,24 +62,19 @@ class Form:
     methods: tuple[str, ...] = ()
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     ablate: tuple[str, ...] = ()
-    mode: str = field(default="pinned", metadata=MODE)
-    max_new_tokens: Any = field(default=96, metadata=NUMBER)
-    temperature: Any = field(default=0.0, metadata=NUMBER)
-    top_p: Any = field(default=1.0, metadata=NUMBER)
-    seed: Any = field(default=0, metadata=NUMBER)
     warm: bool = field(default=True, metadata=FLAG)
     warm_count: Any = field(default=USUAL_WARM, metadata=NUMBER)
     many_count: Any = field(default=10, metadata=NUMBER)
     every_profile: tuple[str, ...] = ()
     turns: Any = field(default=None, metadata=NUMBER)  # as the scenario ships
     weights: tuple[str, ...] = ()  # of each agent, empty: the lab's own; where none is given, as it ships
-    attention: bool = field(default=False, metadata=FLAG)
     copies: tuple[Copy, ...] = ()
     pinned: str = ""  # label of the column that the others are compared with, if any
 
 
-#: The comparison's controls and what each holds.
-CONTROLS = {f.name: f.metadata["control"] for f in dataclasses.fields(Form) if "control" in f.metadata}
+#: All controls and what each holds. The page, links, drafts and files carry them by their names.
+CONTROLS = {key: found.kind for key, found in REQUEST_CONTROLS.items()}
+CONTROLS |= {f.name: f.metadata["control"] for f in dataclasses.fields(Form) if "control" in f.metadata}
 
 
 def as_shipped(preset: Preset, request: RunRequest, warm: int) -> bool:
@@ -114,18 +109,30 @@ def value_boxes(pipeline: Pipeline) -> tuple[str, ...]:
     return first + tuple(name for name in pipeline.inputs if name != QUESTION)
 
 
-def read_decoding(form: Form) -> Decoding:
-    """Decoding settings in their ranges."""
-    found: dict[str, Any] = {}
+def read_controls(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What typed values of controls, by key, set of a request.
+
+    Raises:
+        Problems: every value that is out of its range.
+    """
+    read: dict[str, Any] = {}
     problems = []
-    for name, field_ in DECODING.items():
+    for key, value in values.items():
+        found = REQUEST_CONTROLS[key]
+        where = f"decoding.{key}" if found.kind == "number" else key
         try:
-            found[name] = field_.read(getattr(form, name), f"decoding.{name}")
+            if found.kind == "number":
+                whole = isinstance(found.default, int)
+                value = NumberField(found.called, *found.limits, whole=whole).read(value, where)
+            elif found.choices and value not in found.choices:
+                allowed = " or ".join(found.choices)
+                raise OptionError(f"There is no {key} {show(value)}. Choose {allowed}.", field=where)
+            read[key] = value
         except OptionError as error:
-            problems.append(Problem(f"decoding.{name}", str(error)))
+            problems.append(Problem(where, str(error)))
     if problems:
         raise Problems(problems)
-    return Decoding(**found)
+    return with_controls(read)
 
 
 def read_request(form: Form, example: Example | None = None) -> RunRequest:
@@ -155,15 +162,13 @@ def read_request(form: Form, example: Example | None = None) -> RunRequest:
     if pipeline is not None:
         values = attempt(lambda: pipeline.check_values({n: form.values.get(n, "") for n in pipeline.inputs}))
     methods = attempt(lambda: chosen_methods(form))
-    decoding = attempt(lambda: read_decoding(form))
-    if form.mode not in ("pinned", "free"):
-        problems.append(Problem("mode", f"There is no mode {str(form.mode)[:20]!r}. Choose pinned or free."))
+    controls = attempt(lambda: read_controls({key: getattr(form, key) for key in REQUEST_CONTROLS}))
     if problems:
         raise Problems(problems)
     same = example is not None and all(values.get(k) == v for k, v in example.values.items())
     return RunRequest(
-        pipeline, values, methods, "free" if form.mode == "free" else "pinned", decoding,
-        expected=example.answer if same and example is not None else None, probe_attention=form.attention,
+        pipeline, values, methods, **controls,
+        expected=example.answer if same and example is not None else None,
     )  # fmt: skip
 
 

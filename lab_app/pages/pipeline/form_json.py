@@ -11,13 +11,13 @@ from typing import Any
 from backend.base.errors import LabError, RecordError
 from backend.base.text import check_text, show
 from backend.prompts.presets import Example, Preset
+from backend.records.request import control_values
 from backend.records.run import RunRecord
 from lab_app.pages.pipeline.form import CONTROLS, Copy, Form, read_pipeline, read_request, value_boxes
 from lab_app.pages.pipeline.method_options import MOST_COPIES
 from lab_app.ui.scenarios import find_preset
 
 FORMAT = 1
-DECODING = ("max_new_tokens", "temperature", "top_p", "seed")
 #: Most entries of a table; as many boxes as the page has, and some.
 MOST = 32
 MOST_TEXT = 400_000  # characters of all texts
@@ -76,10 +76,9 @@ def from_record(record: RunRecord) -> Body | None:
     form = Form(
         pipeline.name, dict(request.values), tuple(a.template for a in pipeline.agents),
         ", ".join(pipeline.declared), tuple(name for name in options if name != "dense"), options,
-        mode=request.mode, turns=pipeline.turns, weights=tuple(a.model for a in pipeline.agents),
-        attention=request.probe_attention,
+        turns=pipeline.turns, weights=tuple(a.model for a in pipeline.agents),
         copies=tuple(Copy(m.name, int(n), dict(m.options)) for m, n in copies if n.isdecimal()),
-        **{name: getattr(request.decoding, name) for name in DECODING},
+        **control_values(request),
     )  # fmt: skip
     example = Example(dict(request.values), request.expected)
     try:

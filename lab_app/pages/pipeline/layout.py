@@ -9,6 +9,8 @@ from typing import Any
 import gradio as gr
 
 from backend.methods.registry import method_class, method_names
+from backend.records.control import Control
+from backend.records.request import CONTROLS
 from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.pages.pipeline.examples import scenarios
 from lab_app.pages.pipeline.form import AGENT_SLOTS, FORM, VALUE_SLOTS
@@ -150,20 +152,25 @@ def build_inputs(page: PipelinePage, preset: str) -> None:
             fields.message("declared", "declared"),
         )
     with gr.Accordion(text.MORE, open=False, elem_classes="kv-part kv-fold", elem_id="kv-part-decoding"):
-        modes = [(label, name) for name, label in text.MODES.items()]
+        numbers = [control_field(found) for found in CONTROLS.values() if found.kind == "number"]
+        others = [control_field(found) for found in CONTROLS.values() if found.kind != "number"]
         page.form(
             "decoding",
-            fields.choice("mode", "Mode", modes, "pinned", id="kv-mode", css="kv-unnamed"),
-            fields.switch("attention", text.ATTENTION, help=text.ATTENTION_HELP, id="kv-attention"),
-            fields.row(
-                fields.number("max_new_tokens", "Longest answer (tokens)", 96, id="kv-max-new-tokens"),
-                fields.number("temperature", "Temperature (0: greedy)", 0, step=0.1, id="kv-temperature"),
-                fields.number("top_p", "Top-p", 1, step=0.05, id="kv-top-p"),
-                fields.number("seed", "Seed", 0, id="kv-seed"),
-                css="kv-numbers",
-            ),
+            *others,
+            fields.row(*numbers, css="kv-numbers"),
             fields.message("decoding", "decoding"),
         )
+
+
+def control_field(found: Control) -> Node:
+    """The field of a control that a request declares."""
+    look = {"help": found.help, "id": f"kv-{found.key}".replace("_", "-")}
+    if found.kind == "number":
+        return fields.number(found.key, found.label, found.default, step=found.step, **look)
+    if found.kind == "flag":
+        return fields.switch(found.key, found.label, found.default, **look)
+    choices = [(words, value) for value, words in found.choices.items()]
+    return fields.choice(found.key, found.label, choices, found.default, css="kv-unnamed", **look)
 
 
 def agent_card(page: PipelinePage, slot: int) -> Node:

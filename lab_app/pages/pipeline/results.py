@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from backend.methods.registry import method_class, option_fields
-from backend.records.request import MethodChoice
+from backend.records.request import CONTROLS, MethodChoice
 from backend.records.run import RunRecord
 from lab_app.pages.pipeline.method_options import with_options
 from lab_app.pages.pipeline.sharing import html as sharing_html
@@ -28,7 +28,7 @@ from viz.run.verdict_card import run_card
 #: Switches it on in the setup and presses Run (see ``assets/app.js``).
 RECORD_ATTENTION = Markup(
     '<p class="kv-help">{}</p><button type="button" class="kv-button" data-kv="attention">{}</button>'
-).format(text.ATTENTION_HELP, text.ATTENTION_RERUN)
+).format(CONTROLS["attention"].help, text.ATTENTION_RERUN)
 
 
 def drawing(visit: Visit, picked: Update, strip: bool = True, record: RunRecord | None = None) -> Update:

@@ -189,7 +189,7 @@ def test_a_session_that_ends_stops_its_call(lab: VisitStore) -> None:
         ({"agents": [{"template": "x", "tool": "rm"}], "values": {}}, "the tool 'rm'"),
         ({"agents": [{"template": "x"}]}, "Give `values`"),
         ({"agents": [], "values": {}}, "1 to"),
-        ({"mode": "both"}, "Choose pinned or free"),
+        ({"mode": "both"}, "it should be 'pinned' or 'free'"),
         ({"warm": 10_000}, "allowed: 0 to 200"),
         ({"example": 0}, "greater than or equal to 1"),
         ({"temperature": float("nan")}, "temperature"),

@@ -130,7 +130,7 @@ def read(visit: Visit, given: Given) -> OffsetRequest:
             values = tuple(
                 found.check_values(dict(example.values)) for example in preset_requests(preset, samples)
             )
-            longest = forms.read_decoding(form).max_new_tokens
+            longest = forms.read_controls({"max_new_tokens": form.max_new_tokens})["decoding"].max_new_tokens
         except LabError as error:
             problems.append(Problem("study.samples", f"The scenario on the bench cannot be sent. {error}"))
     if problems:
