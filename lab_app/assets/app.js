@@ -52,6 +52,7 @@
       else kept.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
     }
     setTimeout(loadPlotly, 0);
+    if (window.KVShare) window.KVShare.watch();
   }
 
   /* ---- pages: the address names one; the server mounts it when it is first opened ------------ */

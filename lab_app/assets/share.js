@@ -1,4 +1,5 @@
-/* Links, and the tab's own memory of the bench: it outlives a reload and a server that went away, not the tab. */
+/* Links, the address that follows the bench, and the tab's own memory of it: it outlives a reload and a server that
+   went away, not the tab. */
 (() => {
   "use strict";
   if (window.KVShare) return;
@@ -6,14 +7,14 @@
   const LINK = /^#([cr]=[A-Za-z0-9_-]+)$/;
   const MOST = 900000; // characters; the server reads no more
   const address = () => (LINK.exec(location.hash) || ["", ""])[1];
-  let touched = false, waiting = 0, watched = null;
+  let touched = false, waiting = 0, watched = null, shown = null; // shown: the link that the address last stood for
 
   // Only what a person does is remembered, not what the page fills in by itself.
   for (const kind of ["input", "click", "keydown"]) {
     document.addEventListener(kind, (event) => {
       if (!event.isTrusted || !(event.target instanceof Element) || !event.target.closest("#kv-bench, [data-kv]")) return;
       touched = true;
-      watch();
+      if (event.target.closest('#kv-run, [data-kv="run"]')) shown = null; // the result is the visitor's own from here on
       soon();
     }, true);
   }
@@ -23,7 +24,28 @@
     const place = document.querySelector("#kv-bench-kept");
     if (!place || place === watched) return;
     watched = place;
-    new MutationObserver(soon).observe(place, { attributes: true, childList: true, subtree: true });
+    new MutationObserver(() => { arrived(); soon(); }).observe(place, { attributes: true, childList: true, subtree: true });
+    arrived();
+    soon();
+  }
+
+  // The setup came by a link, and its run is soon done.
+  function arrived() {
+    const kept = document.querySelector(".kv-kept[data-run]");
+    if (!kept) return;
+    kept.removeAttribute("data-run");
+    document.querySelector("#kv-run").click();
+  }
+
+  // What is copied out of the address bar is what is seen; other pages keep their own.
+  function follow() {
+    const kept = document.querySelector(".kv-kept");
+    if (!kept || (location.hash && location.hash !== "#pipeline" && !address())) return;
+    const { link } = kept.dataset;
+    if (touched && link !== shown) {
+      history.replaceState(history.state, "", location.pathname + location.search + (link ? "#" + link : ""));
+    }
+    shown = link;
   }
 
   function soon() {
@@ -45,6 +67,7 @@
     clearTimeout(waiting);
     waiting = 0;
     const kept = document.querySelector(".kv-kept");
+    follow();
     if (!touched || !kept) return;
     const run = document.querySelector("#kv-download");
     const scenario = document.querySelector("#kv-preset input");
@@ -59,7 +82,13 @@
 
   window.addEventListener("pagehide", write);
   // A link pasted over the address of an open page asks for another page.
-  window.addEventListener("hashchange", () => { if (address()) location.reload(); });
+  window.addEventListener("hashchange", () => {
+    if (address() && address() !== shown) {
+      touched = false; // what stands here is not what that link asks for
+      try { sessionStorage.removeItem(BENCH); } catch { /* as above */ }
+      location.reload();
+    } else if (location.hash === "#pipeline") { shown = null; soon(); }
+  });
 
   document.addEventListener("click", async (event) => {
     const button = event.target instanceof Element ? event.target.closest('[data-kv="copy"]') : null;
@@ -81,5 +110,6 @@
     if (button) { event.preventDefault(); button.click(); }
   });
 
-  window.KVShare = true;
+  window.KVShare = { watch };
+  if (document.body && document.body.dataset.kvVisit === "begun") watch();
 })();

@@ -1,4 +1,5 @@
-"""One browser and two servers for every journey: a made-up engine that can stand still, and a tiny model."""
+"""One browser and three servers for every journey: a made-up engine that can stand still, a tiny model, and
+the embedded one."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from backend.prompts.presets import load_preset, preset_requests
 from backend.session.limits import Limits
 from backend.studies.gallery import GalleryEntry, save_gallery
 from lab_app.server.hosting import Hosting
-from lab_app.server.serve import launch
+from lab_app.server.serve import launch, serve
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
 PATIENCE = 120_000  # ms; a slow machine is no failure
@@ -66,6 +67,14 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def tiny_address() -> Iterator[str]:
     """A page on the tiny model."""
     blocks, found = launch(tiny.model, "127.0.0.1", 0, block=False, engine=tiny.lab)
+    yield found
+    blocks.close(verbose=False)
+
+
+@pytest.fixture(scope="package")
+def embedded_address() -> Iterator[str]:
+    """The page as it is served: the embedded model and its saved first runs."""
+    blocks, found = serve(port=0, block=False)
     yield found
     blocks.close(verbose=False)
 

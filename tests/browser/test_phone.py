@@ -6,7 +6,6 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from browser.conftest import Watched
-from lab_app.server.serve import serve
 
 WIDTH, HEIGHT = 390, 844
 MOST_SCREENS = 4
@@ -30,10 +29,9 @@ def is_a_phones(page: Page) -> None:
     assert page.evaluate(SMALL_TYPE, SMALLEST) == []
 
 
-def test_first_runs_are_four_screens_at_most(opened: Watched) -> None:
+def test_first_runs_are_four_screens_at_most(opened: Watched, embedded_address: str) -> None:
     """The saved first runs of the embedded model, as a visitor finds them."""
-    blocks, address = serve(port=0, block=False)
-    page = opened(address, WIDTH, HEIGHT)
+    page = opened(embedded_address, WIDTH, HEIGHT)
     expect(page.locator("#kv-tab-play .kv-steps-picture svg").first).to_be_visible()
     is_a_phones(page)
     tops = page.locator("#kv-tab-play .kv-steps-bar button").evaluate_all(
@@ -53,8 +51,6 @@ def test_first_runs_are_four_screens_at_most(opened: Watched) -> None:
         expect(shut.locator(".main-svg").first).to_be_visible()
         shut.locator(".kv-unfold").click()
         expect(shut.locator(".kv-plot")).to_be_hidden()
-    page.context.close()
-    blocks.close(verbose=False)
 
 
 @pytest.mark.parametrize("width", [WIDTH, 1280])

@@ -13,7 +13,6 @@ from playwright.sync_api import Browser, Page, Route, expect
 from backend.records.proximity import ProximityRecord
 from backend.records.run import RunRecord
 from browser.conftest import Watched
-from lab_app.server.serve import serve
 
 
 def begun(page: Page) -> Page:
@@ -317,16 +316,13 @@ def test_other_origins_cannot_post(browser: Browser, address: str) -> None:
     context.close()
 
 
-def test_preset_on_the_embedded_model(opened: Watched) -> None:
-    blocks, address = serve(port=0, block=False)
-    page = begun(opened(address))
+def test_preset_on_the_embedded_model(opened: Watched, embedded_address: str) -> None:
+    page = begun(opened(embedded_address))
     page.click("#kv-run")
     expect(page.locator("#kv-status")).not_to_contain_text("saved run")
     expect(page.locator("#kv-run")).to_be_visible()
     expect(page.locator("#kv-comparison .kv-method-head")).to_have_count(3)
     expect(page.locator("#kv-comparison")).to_contain_text("TTFT")
-    page.context.close()
-    blocks.close(verbose=False)
 
 
 def test_the_kinds_of_checked_examples_stand_on_one_line(page: Page) -> None:

@@ -39,7 +39,8 @@ def form_to_json(form: Form, example: Example | None = None) -> Body:
     for name in ("ablate", "every_profile", *CONTROLS):
         value, usual = getattr(form, name), getattr(_usual(preset), name)
         if value != usual and (name != "turns" or value is not None):
-            body[name] = list(value) if isinstance(value, tuple) else value
+            # an emptied box is written as none
+            body[name] = list(value) if isinstance(value, tuple) else None if value == "" else value
     body["copies"] = [
         {"method": c.method, "number": c.number, "options": _changed(c.method, c.options)}
         for c in form.copies
@@ -148,6 +149,8 @@ def _read(body: Any) -> tuple[Form, Example | None]:
     )
     rest: Body = {"max_new_tokens": preset.pipeline.longest_answer, "turns": preset.pipeline.turns}
     rest |= controls
+    if rest["turns"] is None:
+        rest["turns"] = ""  # None would be as the scenario ships
     form = Form(
         preset.pipeline.name, values, tuple(templates.get(str(a.id), a.template) for a in agents), declared,
         _names(table.get("methods", []), "methods", names), options,

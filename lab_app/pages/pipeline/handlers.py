@@ -23,6 +23,7 @@ from backend.prompts.presets import Example, preset_requests
 from backend.records.events import Event
 from backend.records.request import RunRequest
 from backend.records.run import RunRecord
+from backend.records.sharing.links import LinkTooLong, to_link
 from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.pages.pipeline.examples import Gallery, as_checked
@@ -49,6 +50,7 @@ from viz.run.tally import Count, count, tally_html
 
 LOG = logging.getLogger("lab_app")
 CHEAP_PARAMETERS = 10_000_000  # up to here attention is recorded unasked: it costs an eighth (docs/speed.md)
+LINK_SECONDS = 30.0  # of a run that begins because the setup came by a link
 MAP_SECONDS = 90.0  # a first UMAP takes up to a minute on a slow machine
 
 
@@ -111,7 +113,7 @@ class Handlers:
             update |= problems(error, visit, form) | {"cost": html.cannot_run(str(error))}
         update["known"] = html.known(state(visit).example, form.values)
         with contextlib.suppress(LabError):
-            update["bench_kept"] = sharing_html.kept(form_to_json(form, state(visit).example))
+            update["bench_kept"] = self._kept(visit, form)
         if form.pinned != state(visit).pinned:
             state(visit).pinned = form.pinned
             if visit.record is not None and visit.cancel is None:
@@ -122,6 +124,17 @@ class Handlers:
         if visit.cancel is None and visit.record is not None and not follows(visit, form):
             update |= staleness(visit, form)
         return update
+
+    def _kept(self, visit: Visit, form: Form) -> str:
+        """The bench for the browser's memory and address. One that came by a link runs if that is short."""
+        now = state(visit)
+        body = form_to_json(form, now.example)
+        run = now.arrived and now.ran != statement(form) and now.seconds <= LINK_SECONDS
+        now.arrived = False
+        try:
+            return sharing_html.kept(body, f"c={to_link(body)}", run)
+        except (LinkTooLong, ValueError):  # or a number that no link writes
+            return sharing_html.kept(body, "")
 
     def _request(self, visit: Visit, form: Form) -> RunRequest:
         """The form as a request that the model has room for.

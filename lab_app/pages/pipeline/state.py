@@ -32,6 +32,7 @@ class PipelineState:
         pinned: label of the column that the others are compared with, if any.
         form: the form as it stood at the last edit, since the last run began.
         told_stale: whether the page says that the form was edited since the run.
+        arrived: whether the form came by a link, until it is said how it stands.
         own: token of the last run that was made here.
         seconds: that a run of the form is expected to take, pools and all.
         forms: the forms behind kept records as JSON values, by the records' tokens.
@@ -50,6 +51,7 @@ class PipelineState:
     form: Form | None = None
     told_stale: bool = False
     seconds: float = math.inf
+    arrived: bool = False
     own: str = ""
     forms: dict[str, dict[str, Any]] = field(default_factory=dict)
     history: UndoStack = field(default_factory=UndoStack)

@@ -116,6 +116,7 @@ EDITS = st.fixed_dictionaries(
         "ablate": st.just(("kvcomm",)),
         "every_profile": st.just(("kvcomm",)),
         "attention": st.booleans(),
+        "turns": st.sampled_from([1, 3, ""]),
         "warm": st.booleans(),
         "warm_count": st.none() | st.integers(0, 300),
         "values": st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")).map(
@@ -128,7 +129,7 @@ EDITS = st.fixed_dictionaries(
 @given(EDITS, st.none() | st.floats(0, 2, allow_nan=False), st.text("ab{}_ <>&\"'\n", max_size=40))
 @settings(max_examples=12)
 def test_any_edit_survives_a_link(edits: dict[str, Any], gamma: float | None, template: str) -> None:
-    form = whole(make_form(max_new_tokens=96, turns=1, weights=OWN, **edits))
+    form = whole(make_form(**{"max_new_tokens": 96, "turns": 1, "weights": OWN} | edits))
     options = {**form.options, "kvcomm": {**form.options["kvcomm"], "gamma": gamma}}
     form = dataclasses.replace(form, options=options, templates=templates(t1=template))
     back, _ = form_from_json(form_to_json(form))

@@ -74,6 +74,7 @@ class Sharing:
             raise RecordError(text.NO_STORE_HERE)
         else:
             found = read_bundle(self.store.get(rest))
+        state(visit).arrived = found.record is None
         return self.show(visit, found, text.LINK_RUN if found.record else text.LINK_BENCH)
 
     def _resume(self, visit: Visit, draft: dict[str, Any]) -> Update:

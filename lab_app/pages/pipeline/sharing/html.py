@@ -49,7 +49,16 @@ def link(fragment: str, said: str) -> str:
     )
 
 
-def kept(bench: Mapping[str, Any]) -> str:
-    """The bench as the server last read it, for the tab's own memory (``assets/share.js``)."""
+def kept(bench: Mapping[str, Any], address: str, run: bool = False) -> str:
+    """The bench as the server last read it, for the tab's own memory and its address (``assets/share.js``).
+
+    Args:
+        bench: as JSON values.
+        address: the link to it, empty where it is too long for one.
+        run: press Run, once.
+    """
     held = escape(json.dumps(bench, ensure_ascii=False, separators=(",", ":")))
-    return f'<i hidden class="kv-kept" data-bench="{held}"></i>'
+    return (
+        f'<i hidden class="kv-kept" data-bench="{held}" data-link="{escape(address)}"'
+        f"{' data-run' if run else ''}></i>"
+    )
