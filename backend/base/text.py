@@ -39,6 +39,17 @@ def check_text(text: object, what: str, field: str, limit: int = MAX_TEXT) -> st
     return text
 
 
+def boundary_words(taxed: int | None, total: int) -> str:
+    """What tokenising segments one by one costs, in a sentence; empty where nothing, or where it is not
+    known (None)."""
+    if not taxed:
+        return ""
+    return (
+        f"Boundary tax: {taxed:,} of the prompts’ {total:,} tokens ({taxed / total:.1%}), in the full read "
+        "too, would be others if the texts were tokenised at once."
+    )
+
+
 def replication(draws: int, unit: str, inside: str) -> str:
     """The unit of replication in a sentence: what was read in one ``unit``, such as a warm-up or a store of
     caches, shares what it held. ``inside``: what is counted, such as problems."""

@@ -33,6 +33,7 @@ class Reading:
     prompt_tokens: int
     reused_tokens: int
     first_margin: float | None  # top-2 gap at the first token
+    boundary_tokens: int | None = None
 
     @property
     def selected(self) -> tuple[int, ...] | None:
@@ -56,7 +57,10 @@ def reading_of(
     verdict = read_verdict(outcome.text, len(layout), request.protocol, request.criterion, request.wording)
     margin = None if place is None or place >= len(margins) else margins[place]
     first = margins[0] if margins else None
-    return Reading(layout, outcome, verdict, margin, blocks, whole, outcome.actions.shape[1], reused, first)
+    tokens = outcome.actions.shape[1]
+    return Reading(
+        layout, outcome, verdict, margin, blocks, whole, tokens, reused, first, prompt.boundary_tokens
+    )
 
 
 def near_tie(reading: Reading, dense: Reading) -> bool:
@@ -156,6 +160,7 @@ def outcome_of(
             if g.entropy is not None and g.placeholder.startswith("candidate_")
         ),
         first_margin=_least(r.first_margin for r in readings),
+        boundary_tokens=sum(r.boundary_tokens or 0 for r in readings),
     )
 
 

@@ -177,6 +177,7 @@ def _turn(record: RunRecord, outcome: Outcome, last: int) -> dict[str, Any]:
         "method": outcome.method,
         "turn": outcome.agent,
         "prompt_tokens": len(record.prompts[outcome.prompt].token_ids),
+        "boundary_tokens": record.prompts[outcome.prompt].boundary_tokens or 0,
         "reused_tokens": copied_tokens(outcome),
         "forwarded_tokens": outcome.timing.forwarded_tokens,
         "ttft_ms": outcome.timing.ttft_ms,
@@ -200,6 +201,8 @@ class LoopRecord(Saved):
         mode, method, episode: (rows,) indices into ``request.modes``, ``labels``, ``questions``.
         turn: (rows,) from 1 on.
         prompt_tokens, reused_tokens, forwarded_tokens: (rows,); reused: at one layer at least.
+        boundary_tokens: (rows,) of the prompt, that its text, tokenised at once, would not have; None in
+            records of earlier versions.
         ttft_ms, prefill_ms, first_token_ms: (rows,) time to first token, and two parts of it.
         kl_first, kl_mean: (rows,) nats, dense || method, at the turn's first token and along dense's text;
             NaN when free-running. ``floor``: the numerical floor of the logits.
@@ -226,7 +229,15 @@ class LoopRecord(Saved):
     floor: Floats
     provenance: Ints
     ends: Ints
+    boundary_tokens: Ints | None = None
     format: int = LOOP_FORMAT
+
+    @property
+    def boundary_tax(self) -> tuple[int, int]:
+        """Tokens of dense's prompts that stand only where texts meet, and all of those prompts."""
+        dense = self.method == 0
+        taxed = 0 if self.boundary_tokens is None else int(self.boundary_tokens[dense].sum())
+        return taxed, int(self.prompt_tokens[dense].sum())
 
     def rows(self, mode: str, label: str) -> NDArray[np.bool_]:
         """Which rows belong to a method in a mode."""
@@ -267,6 +278,7 @@ def gathered(request: LoopRequest, model: ModelInfo, rows: Iterable[Mapping[str,
             [[turn["provenance"].get(word, 0) for word in PROVENANCE] for _, turn in flat], dtype=np.int64
         ).reshape(len(flat), len(PROVENANCE)),
         ends=column("end", np.int64),
+        boundary_tokens=ints(turn.get("boundary_tokens", 0) for _, turn in flat),
     )
 
 

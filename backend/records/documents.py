@@ -100,7 +100,8 @@ class DocumentStudy(Saved):
         arms: what was compared; dense on the base's own weights comes first.
         documents: (questions,) how many there were; ``position`` the place, from 1, of the one with the
             answer, ``first_position`` of the one with the first hop.
-        prompt_tokens: (questions,) of the dense prompt.
+        prompt_tokens: (questions,) of the dense prompt; ``boundary_tokens`` those that its text, tokenised at
+            once, would not have (None in records of earlier versions).
         correct: (arms, questions) 1 right, 0 wrong, -1 not asked yet.
         ttft_ms: (arms, questions) without what can be done before the question is known: encoding documents.
             NaN where not asked.
@@ -119,7 +120,14 @@ class DocumentStudy(Saved):
     ttft_ms: NDArray[np.float64]
     forwarded_tokens: NDArray[np.int64]
     speed: DocumentSpeed | None = None
+    boundary_tokens: NDArray[np.int64] | None = None
     format: int = DOCUMENTS_FORMAT
+
+    @property
+    def boundary_tax(self) -> tuple[int, int]:
+        """Tokens of dense's prompts that stand only where texts meet, and all of those prompts."""
+        taxed = 0 if self.boundary_tokens is None else int(self.boundary_tokens.sum())
+        return taxed, int(self.prompt_tokens.sum())
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -248,6 +248,8 @@ class JudgeOutcome:
         ttft_ms: time to first token of the judge, summed over its prompts.
         entropies: of the method's gate over the candidates; ``first_margin`` its own top-2 gap at the first
             token: what a risk gate may know before the verdict.
+        boundary_tokens: of the prompts, that their texts, tokenised at once, would not have; None in rows of
+            earlier versions.
     """
 
     problem: int
@@ -282,6 +284,7 @@ class JudgeOutcome:
     text: str
     entropies: tuple[float, ...] = ()
     first_margin: float | None = None
+    boundary_tokens: int | None = None
 
     @property
     def change(self) -> Change | None:
@@ -340,6 +343,12 @@ class Judged(Saved):
     def orders(self) -> tuple[str, ...]:
         """Labels of the orders, as asked."""
         return tuple(dict.fromkeys(o.order for row in self.rows for o in row.outcomes))
+
+    @property
+    def boundary_tax(self) -> tuple[int, int]:
+        """Tokens of dense's prompts that stand only where texts meet, and all of those prompts."""
+        dense = [o for row in self.rows for o in row.outcomes if o.method == self.labels[0]]
+        return sum(o.boundary_tokens or 0 for o in dense), sum(o.prompt_tokens for o in dense)
 
     def outcomes(self, order: str, method: str) -> tuple[JudgeOutcome, ...]:
         """One method's outcomes in one order, problem by problem."""

@@ -215,6 +215,7 @@ def answered(
                 "first_position": question_asked.first_position,
                 "position": question_asked.position,
                 "prompt_tokens": len(context.prompt.ids),
+                "boundary_tokens": model.tokens.boundary_tokens(context.prompt.ids),
                 "expected": question_asked.document.answer,
                 "outcomes": outcomes,
             }
@@ -282,7 +283,7 @@ def gathered(
     shape = (len(arms), questions)
     columns = {
         name: np.zeros(questions, dtype=np.int64)
-        for name in ("documents", "position", "first_position", "prompt_tokens")
+        for name in ("documents", "position", "first_position", "prompt_tokens", "boundary_tokens")
     }
     correct = np.full(shape, -1, dtype=np.int8)
     times, forwarded = np.full(shape, np.nan), np.full(shape, -1, dtype=np.int64)
@@ -291,7 +292,7 @@ def gathered(
         if index is None:
             continue
         for name, values in columns.items():
-            values[index] = row[name]
+            values[index] = row.get(name, 0)
         for outcome in row["outcomes"]:
             at = labels.index(outcome["arm"]), index
             correct[at] = outcome["correct"]
@@ -299,4 +300,5 @@ def gathered(
     return DocumentStudy(
         models[0].info, seed, tuple(arms), columns["documents"], columns["position"],
         columns["first_position"], columns["prompt_tokens"], correct, times, forwarded, speed,
+        columns["boundary_tokens"],
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from typer import Option
 
-from backend.base.text import replication
+from backend.base.text import boundary_words, replication
 from lab_app.cli.common import (
     Device,
     Model,
@@ -69,6 +69,8 @@ def loop(
     out.with_suffix(".kvloop").write_bytes(record.to_bytes())
     print_loop(lines)
     print(replication(request.stores, "store", "episodes"))
+    if said := boundary_words(*record.boundary_tax):
+        print(said)
     print(f"rows in {rows_path}, the record in {out.with_suffix('.kvloop')}, summary in {out}")
     return 0
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from typer import Argument, Option
 
-from backend.base.text import replication
+from backend.base.text import boundary_words, replication
 from lab_app.cli.common import (
     Device,
     named_file,
@@ -123,6 +123,8 @@ def judge(
     out.with_suffix(".kvjudge").write_bytes(judged.to_bytes())
     print_table(judge_rows(lines), left=2)
     print(replication(1, "warm-up", "problems of an order"))
+    if said := boundary_words(*judged.boundary_tax):
+        print(said)
     print("\nDense only where two verdicts disagree; costs are shares of dense's prompt tokens:")
     print_table(disagreement_rows(gates), left=2)
     print(

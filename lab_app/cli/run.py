@@ -12,7 +12,7 @@ from typing import Any, Literal
 from typer import Argument, Option
 
 from backend.base.errors import OptionError
-from backend.base.text import replication
+from backend.base.text import boundary_words, replication
 from lab_app.cli.common import (
     Device,
     DeviceMap,
@@ -144,12 +144,9 @@ def run(
 def print_boundaries(rows: Sequence[dict[str, Any]]) -> None:
     """One line on what tokenising segments separately costs; none for rows of earlier versions."""
     read = [o for row in rows for o in row["outcomes"] if o.get("boundary_tokens") is not None]
-    if read:
-        taxed, total = (sum(o[key] for o in read) for key in ("boundary_tokens", "prompt_tokens"))
-        print(
-            f"boundary tax: {taxed / total:.1%} of the prompts' tokens would be others if each prompt were "
-            "tokenised at once, the full read's as well"
-        )
+    taxed, total = (sum(o[key] for o in read) for key in ("boundary_tokens", "prompt_tokens"))
+    if said := boundary_words(taxed, total):
+        print(said)
 
 
 def print_summary(summary: Sequence[dict[str, Any]]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from typer import Context, Option
 
 from backend.base.errors import OptionError
+from backend.base.text import boundary_words
 from lab_app.cli.common import Device, named_file, path_of, print_table, progress, write_json
 
 if TYPE_CHECKING:
@@ -171,6 +172,8 @@ def documents(
     study = gathered(models, questions, seed, RowFile(rows_path).rows(), speed)
     file.write_bytes(study.to_bytes())
     print_documents(study)
+    if said := boundary_words(*study.boundary_tax):
+        print(said)
     if json:
         from backend.bench.common import conditions
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.base.statistics import Share
-from backend.base.text import replication
+from backend.base.text import boundary_words, replication
 from backend.records.judge import Judged
 from backend.records.judge_summary import changes_of
 from backend.records.judge_tables import Counted, JudgeLine, JudgeTable
@@ -91,7 +91,7 @@ def table_panel(table: JudgeTable, judged: Judged | None = None) -> Panel:
     body = render(
         "judge/table.html",
         not_yet=NOT_YET,
-        notes=judged.notes if judged else (),
+        notes=[*judged.notes, *filter(None, [boundary_words(*judged.boundary_tax)])] if judged else (),
         finding=finding(table),
         changes=changes_of(judged) if judged else 0,
         replication=replication(1, "warm-up", "problems of an order"),

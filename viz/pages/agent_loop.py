@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from backend.base.text import replication
+from backend.base.text import boundary_words, replication
 from backend.records.agent_loop import LoopLine, LoopRecord, summary
 from backend.records.run import PROVENANCE
 from viz.base.figure import FigureView, empty_view, figure, hatch, interval
@@ -198,7 +198,15 @@ def success(record: LoopRecord) -> FigureView:
         "An episode is right when it ends with finish[...] and the known answer. Pinned, only the last turn "
         "is a method’s own. Bars are 95% intervals, each by itself; those of “behind the full read” (in the "
         "data) hold together for all methods and modes (Bonferroni). "
-        + replication(record.request.stores, "store", "episodes")
+        + " ".join(
+            filter(
+                None,
+                (
+                    replication(record.request.stores, "store", "episodes"),
+                    boundary_words(*record.boundary_tax),
+                ),
+            )
+        )
     )
     return FigureView("loop_success", title, how, finding, drawing, columns, rows)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from backend.base.text import boundary_words
 from backend.records.run import RunRecord
 from viz.base import format as words
 from viz.base.format import listing, number
@@ -63,13 +64,7 @@ def boundary_tax(record: RunRecord) -> str:
     """How many tokens of dense's prompts stand only where segments meet; empty where none, or not known."""
     read = [record.prompts[record.outcome(a, words.dense_label(record)).prompt] for a in record.agents]
     taxed = sum(prompt.boundary_tokens or 0 for prompt in read)
-    if not taxed:
-        return ""
-    total = sum(len(prompt.token_ids) for prompt in read)
-    return (
-        f"Boundary tax: {taxed:,} of the prompts’ {total:,} tokens, in the full read too, would be others if "
-        "the texts were tokenised at once."
-    )
+    return boundary_words(taxed, sum(len(prompt.token_ids) for prompt in read))
 
 
 def worst_error(record: RunRecord) -> tuple[float, str, int, int, str] | None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.base.text import boundary_words
 from backend.records.documents import DocumentArm, DocumentSpeed, DocumentStudy
 from viz.base.figure import FigureView, empty_view, figure, interval
 from viz.base.format import milliseconds, percent, plot_text, ratio, size
@@ -92,8 +93,9 @@ def accuracy(study: DocumentStudy) -> FigureView:
         "Two-hop questions over 5 to 10 documents, greedy answers, all arms asked alike. Bars are 95% "
         f"intervals (Wilson). Grey: the full read. {FLOOR} has its keys moved into place. Arms with weights "
         "of their own stand beside the full read on the same weights. Intervals of the gap (in the "
-        "data) hold together for all arms (Bonferroni); those of shares each by itself."
-    )
+        "data) hold together for all arms (Bonferroni); those of shares each by itself. "
+        f"{boundary_words(*study.boundary_tax)}"
+    ).strip()
     return FigureView("documents_accuracy", title, how, finding, drawing, columns, tuple(rows))
 
 

@@ -196,6 +196,8 @@ def test_orders_decoded_at_once_are_what_each_is_alone(
         for order, heard in zip(orders, found, strict=True):
             [other] = singly.judge(problem, (None,) * 3, [order], request)
             assert heard.order == other.order == order
+            taxed = sum(p.boundary_tokens or 0 for p in heard.record.prompts)
+            assert protocol == "pairwise" or heard.outcomes[0].boundary_tokens == taxed
             for one, same in zip(heard.outcomes, other.outcomes, strict=True):
                 assert (one.method, one.text, one.slots, one.selected, one.state) == (
                     same.method, same.text, same.slots, same.selected, same.state

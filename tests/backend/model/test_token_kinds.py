@@ -164,6 +164,6 @@ def test_a_record_of_an_earlier_version_tells_no_boundary_tax(tiny_model: Loaded
 def test_the_command_line_tells_the_boundary_tax(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"outcomes": [{"prompt_tokens": 150, "boundary_tokens": 3}, {"prompt_tokens": 50}]}]
     print_boundaries(rows)
-    assert "boundary tax: 2.0% of the prompts' tokens" in capsys.readouterr().out
+    assert "Boundary tax: 3 of the prompts’ 150 tokens (2.0%)" in capsys.readouterr().out
     print_boundaries([{"outcomes": [{"prompt_tokens": 50}]}])
     assert not capsys.readouterr().out

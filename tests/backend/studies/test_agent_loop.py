@@ -175,6 +175,7 @@ def test_what_the_prefix_cache_reuses_is_the_longest_shared_beginning(pinned: li
             row = rows[prompt.agent, "prefix"]
             assert row["reused_tokens"] == min(shared, len(ids) - 1)
             assert row["kl_first"] <= 1e-6
+            assert row["boundary_tokens"] == prompt.boundary_tokens
             assert row["prompt_tokens"] == len(ids) == row["reused_tokens"] + row["forwarded_tokens"]
             earlier.append(ids)
     assert rows[3, "prefix"]["reused_tokens"] > rows[2, "prefix"]["reused_tokens"] > 0

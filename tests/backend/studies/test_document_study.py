@@ -15,11 +15,12 @@ from intervals import scipy_wilson
 
 from backend.base.errors import BudgetError, OptionError, RecordError
 from backend.base.row_file import RowFile
+from backend.engine.engine import Engine
 from backend.model.link_tokens import Links, base_hash, save_links
 from backend.model.load import LoadedModel, load_model, wrap_model
 from backend.records.documents import DocumentArm, DocumentSpeed, DocumentStudy
 from backend.studies.document_speed import document_speed
-from backend.studies.documents import adapted_arms, arms_of, ask, gathered, question
+from backend.studies.documents import adapted_arms, arms_of, ask, gathered, laid_out, question
 from lab_app.cli.main import main
 from viz.studies.document_study import views
 
@@ -77,6 +78,10 @@ def test_every_arm_answers_every_question(rows: Path, models: list[LoadedModel])
         dense = row["outcomes"][0]
         assert dense["state"] == "dense"
         assert dense["forwarded_tokens"] == row["prompt_tokens"]
+        document = question(row["seed"], row["index"]).document
+        model = models[row["weights"] != "tiny"]
+        ids = laid_out(Engine(model), document)[0].prompt.ids
+        assert row["boundary_tokens"] == model.tokens.boundary_tokens(ids)
         for outcome in row["outcomes"][1:]:
             assert outcome["state"] in ("partial", "reused")
             assert outcome["ttft_ms"] > 0
