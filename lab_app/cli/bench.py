@@ -20,7 +20,6 @@ UNREAD = {
     "decode": ("anchors",),
     "attention": ("tokens",),
 }
-WHAT = ("ttft", "match", "assemble", "decode", "memory", "attention")
 
 
 def bench(

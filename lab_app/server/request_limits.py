@@ -21,7 +21,6 @@ ANSWER_SECONDS = 600.0  # for an answer to be taken
 HOUR, MINUTE = 3600.0, 60.0
 MOST_NAME = 128  # characters of a session's name
 MOST_NAMES = 20_000  # remembered of all sessions; the longest unused is forgotten
-MOST_ADDRESSES = 4096  # whose counts are remembered
 
 
 class Bound(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any
 
 import gradio as gr
 
+from lab_app.ui import text
 from lab_app.ui.components import block, error_slot
 from lab_app.ui.fields import Fields, Node, Standing
 from lab_app.ui.types import Update
@@ -52,6 +53,18 @@ class PageWidgets:
             f"{self.ids}-{name.replace('_', '-')}".removeprefix("kv-"), value, **extra
         )
         return found
+
+    def closer(self, help_text: str, save: bool = False) -> None:
+        """The row that opens a result in the pipeline, hidden until there is one. ``save``: with a place for
+        a link that saves the result."""
+        with gr.Row(visible=False, elem_classes="kv-closer", elem_id=f"{self.ids}-closer-row") as row:
+            self.block("closer-help", f'<p class="kv-help">{help_text}</p>')
+            if save:
+                self.block("save")
+            button = gr.Button(
+                text.CLOSER, size="sm", scale=0, elem_id=f"{self.ids}-closer", elem_classes="kv-to-pipeline"
+            )
+        self.widgets |= {"closer": button, "closer-row": row}
 
     def form(self, name: str, *nodes: Node, own: bool = False, **extra: Any) -> Fields:
         """A component of many controls; its nodes are as other widgets to handlers, by their names.

@@ -164,8 +164,6 @@ NOTHING_RUN = "Nothing to look at yet"
 NOTHING_RUN_HELP = "Press Run. This tab then shows the run."
 
 METHODS_ELSEWHERE = "The full read always runs beside them. Their options are those set on the Compare page."
-CARD_ADD = "Add a {noun}"
-CARD_SHUFFLE = "Shuffle"
 CLOSER = "Look closer"
 GONE = "The server no longer holds this run. Run it again."
 EXAMPLE = "Example"
@@ -177,9 +175,6 @@ DOCUMENTS_HELP = (
     "Each document is encoded once, alone. Whatever the question and the order, its cache is then copied "
     "into the prompt; the methods differ in what they do about the context that it has not seen."
 )
-DOCUMENTS_QUESTION = "Did reuse change the answer?"
-DOCUMENTS_TABLE = "What was done with each document?"
-DOCUMENTS_STRIP = "Where in the prompt?"
 DOCUMENTS_EMPTY = "Nothing has been read here yet."
 DOCUMENTS_EMPTY_HELP = (
     "Press Run: a reader answers the question once with every document read in full, and "

@@ -318,14 +318,7 @@ def build_results(page: PageBuilder) -> None:
         page.block("so-far")
         page.add(figures=figure_view(KEY, css="kv-folds"))
     page.add(**{"turn-row": row})
-    with gr.Row(visible=False, elem_classes="kv-closer", elem_id=f"kv-{KEY}-closer-row") as closer_row:
-        page.block("closer-help", f'<p class="kv-help">{text.LOOP_CLOSER_HELP}</p>')
-        page.add(
-            closer=gr.Button(
-                text.CLOSER, size="sm", scale=0, elem_id=f"kv-{KEY}-closer", elem_classes="kv-to-pipeline"
-            )
-        )
-    page.add(**{"closer-row": closer_row})
+    page.closer(text.LOOP_CLOSER_HELP)
 
 
 def connect(page: PageBuilder) -> None:

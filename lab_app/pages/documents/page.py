@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 
-import gradio as gr
-
 from backend.base.errors import LabError, PromptError
 from backend.prompts.agent import Agent
 from backend.prompts.pipeline import Pipeline
@@ -278,14 +276,7 @@ def build_results(page: PageBuilder) -> None:
     page.block("table")
     page.block("comparison")
     page.add(strip=raw_html(f"kv-{KEY}-strip"))
-    with gr.Row(visible=False, elem_classes="kv-closer", elem_id=f"kv-{KEY}-closer-row") as row:
-        page.block("closer-help", f'<p class="kv-help">{text.DOCUMENTS_CLOSER_HELP}</p>')
-        page.add(
-            closer=gr.Button(
-                text.CLOSER, size="sm", scale=0, elem_id=f"kv-{KEY}-closer", elem_classes="kv-to-pipeline"
-            )
-        )
-    page.add(**{"closer-row": row})
+    page.closer(text.DOCUMENTS_CLOSER_HELP)
     for section_ in (RATIO, documents_trained.SECTION):
         section_.build(page)
 

@@ -128,13 +128,5 @@ def build_results(page: PageBuilder) -> None:
         text.JUDGE_MORE, open=False, visible=False, elem_id=f"kv-{KEY}-more", elem_classes="kv-more"
     ) as more:
         page.add(more=more, view_more=figure_view(f"{KEY}-more-figures"))
-    with gr.Row(visible=False, elem_classes="kv-closer", elem_id=f"kv-{KEY}-closer-row") as row:
-        page.block("closer-help", f'<p class="kv-help">{text.DOCUMENTS_CLOSER_HELP}</p>')
-        page.block("save")
-        page.add(
-            closer=gr.Button(
-                text.CLOSER, size="sm", scale=0, elem_id=f"kv-{KEY}-closer", elem_classes="kv-to-pipeline"
-            )
-        )
-    page.add(**{"closer-row": row})
+    page.closer(text.DOCUMENTS_CLOSER_HELP, save=True)
     judge_set.build(page)

@@ -13,7 +13,7 @@ from lab_app.pages.tour import text as words
 from lab_app.pages.tour.steps import Step
 from lab_app.visits.classroom import Room
 from viz.base.format import clip, escape, percent, plural
-from viz.base.glossary import GLOSSARY, term
+from viz.base.glossary import term
 from viz.pages.tour import Told
 
 TERM = re.compile(r"\[\[([^\]|]+)(?:\|([^\]]+))?\]\]")
@@ -27,11 +27,6 @@ def with_terms(text: str) -> str:
         out += [escape(text[at : found.start()]), term(found.group(1), found.group(2))]
         at = found.end()
     return "".join(out) + escape(text[at:])
-
-
-def unknown_terms(text: str) -> list[str]:
-    """Marked terms that the glossary does not know."""
-    return [found.group(1) for found in TERM.finditer(text) if found.group(1) not in GLOSSARY]
 
 
 def steps_nav(steps: Sequence[Step], at: int, done: Sequence[str], fixed: bool) -> str:

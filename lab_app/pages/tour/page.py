@@ -325,14 +325,7 @@ def build_run(page: PageBuilder) -> None:
     page.add(figures=figure_view(KEY))
     page.block("comparison")
     page.add(strip=raw_html(f"kv-{KEY}-strip"))
-    with gr.Row(visible=False, elem_classes="kv-closer", elem_id=f"kv-{KEY}-closer-row") as row:
-        page.block("closer-help", f'<p class="kv-help">{words.CLOSER_HELP}</p>')
-        page.add(
-            closer=gr.Button(
-                text.CLOSER, size="sm", scale=0, elem_id=f"kv-{KEY}-closer", elem_classes="kv-to-pipeline"
-            )
-        )
-    page.add(**{"closer-row": row})
+    page.closer(words.CLOSER_HELP)
 
 
 def build_teacher(page: PageBuilder) -> None:

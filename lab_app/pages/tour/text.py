@@ -71,7 +71,6 @@ IN_ROOM_HELP = (
     "Your teacher leads through the steps and reveals each run. Predictions are counted without names."
 )
 VOTE = "Commit my prediction"
-VOTED = "You predicted: {choice}."
 TOO_LATE = "The run was revealed before, so this prediction was not counted."
 WAIT_REVEAL = "Your teacher will reveal the run."
 PREDICTED = "{count} of {members} have predicted."
