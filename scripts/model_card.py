@@ -73,7 +73,7 @@ def mark(task: str) -> str:
 def held_out_table(found: dict[str, Any]) -> list[str]:
     """A row per task, a column per wording."""
     lines = [
-        "| task | asked | stock wording | any trained wording | wordings never trained on |",
+        "| task | asked | stock wording | any trained wording | patterns never trained on |",
         "|---|---|---|---|---|",
     ]
     for task, title in TASKS.items():

@@ -115,6 +115,9 @@ def test_the_error_told_is_the_error_made() -> None:
     )
     assert kept.largest == pytest.approx(largest)
     assert 0 < kept.largest <= 0.25 + 1e-6
+    exact = KVOffset(torch.zeros_like(seen.placeholder.keys), torch.zeros_like(seen.placeholder.values))
+    late = ContextOffset(seen.placeholder, {"prefix 1": exact})
+    assert store(late, Codec("lossy", 0.5), 1, Arenas(int), exact.keys).largest > 0.2, "the last is exact"
     assert not store(seen, Codec("lossless"), 1, Arenas(int), seen.placeholder.keys).squared_error.any()
 
 
@@ -217,6 +220,15 @@ def filled(codec: str, budget: int, samples: int = 16) -> tuple[Stream, KVCommMe
         method.pool("q").insert(made_sample(stream.log, 4, 2))
     method.on_event(Finished(), stream.log)
     return stream, method
+
+
+def test_what_left_its_pool_is_not_kept_packed() -> None:
+    stream, method = filled("lossless", 1 << 30, samples=4)
+    assert method.held_of(1) > 0
+    del method.pool("q").uses[1]
+    method.on_event(Finished(), stream.log)
+    assert method.held_of(1) == 0
+    assert method.held_bytes == sum(method.held_of(n) for n in (2, 3, 4)) > 0
 
 
 @pytest.mark.parametrize("codec", ["half", "lossless"])

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from fake_judge import BLANK
+from fake_record import make_record
 from hypothesis import given
 from hypothesis import strategies as st
 from intervals import scipy_wilson
@@ -35,7 +36,7 @@ from backend.judge.batch import keys_of, read_problems, run_judging, typed_probl
 from backend.judge.judge_lab import JudgeLab
 from backend.judge.judge_session import JudgeSession, side_by_side
 from backend.judge.prompts import Verdict, execution_pipeline, judge_pipeline, read_verdict, same_final, truth
-from backend.judge.verdicts import most_wins, near_tie
+from backend.judge.verdicts import Reading, most_wins, near_tie, outcome_of
 from backend.model.load import LoadedModel, wrap_model
 from backend.prompts.presets import load_preset
 from backend.prompts.tasks import Style, make_document
@@ -54,6 +55,7 @@ from backend.records.judge import (
 )
 from backend.records.judge_summary import changes_of, counted, heat, paired, picks, table
 from backend.records.request import Decoding, MethodChoice
+from backend.records.run import Fidelity
 from lab_app.cli.judge import judge_rows
 from viz.base.figure import FigureView, Panel
 from viz.judge import metrics as drawn
@@ -810,6 +812,27 @@ def test_a_near_tie_is_within_the_floor() -> None:
     assert not tie(5e-3)
     assert tie(1.0, selecting=5e-5)
     assert not tie(5e-5, first=None)
+
+
+@pytest.mark.parametrize(("margins", "tie"), [((5e-5, 5e-5), True), ((5e-5, 1.0), False)])
+def test_pairs_that_changed_are_a_near_tie_only_if_all_are(margins: tuple[float, ...], tie: bool) -> None:
+    """One pair that rounding could not have changed changes the winner by itself."""
+
+    def readings(names: tuple[int, ...], method: bool) -> list[Reading]:
+        out = []
+        for name, margin in zip(names, margins, strict=True):
+            fidelity = Fidelity(0.1, np.array([0.1]), 3, "a", "b", margin, 1e-5, 0.1) if method else None
+            verdict = Verdict((name,), "1", "", "")
+            outcome = replace(make_record().outcomes[0], fidelity=fidelity)
+            out.append(Reading((1, 2), outcome, verdict, 1.0 if method else 0.7, 2, 2, 90, 60, 0.5))
+        return out
+
+    request = asked(regime="typed", protocol="pairwise")
+    dense, mine = readings((1, 1), False), readings((2, 2), True)
+    found = outcome_of(typed(), "identity", (1, 2, 3), "naive", mine, dense, request)
+    assert found.consistent is False
+    assert found.near_tie is tie
+    assert (found.margin, found.dense_margin) == (1.0, 0.7)
 
 
 def test_every_figure_is_drawn_from_the_record() -> None:

@@ -14,6 +14,7 @@ from backend.base.clock import Clock
 from backend.cache.kv_cache import KVCache, Temper
 from backend.engine.decoding import Decoded
 from backend.engine.prefill import Prefill
+from backend.methods.plan import Reuse
 from backend.methods.registry import make_options, method_class
 from backend.model.tempering import tempering
 from backend.records.request import Decoding, MethodChoice
@@ -46,6 +47,20 @@ def test_untuned_it_is_parallel_encoding_bit_for_bit() -> None:
 )
 def test_each_of_its_parts_changes_the_answer(change: dict[str, Any]) -> None:
     assert tiny.error(execute("ape", **PLAIN | change).logits, execute("ape", **PLAIN).logits) > 0.01
+
+
+def test_contexts_share_their_places_and_what_follows_stands_behind_the_longest() -> None:
+    """Each context begins where the first does, and the words behind all of them where the longest ends."""
+    one, method = walked(), method_class("ape")(make_options("ape", {}))
+    plan = method.plan(one.contexts[3], one.log, Clock())
+    contexts = [s for s in plan.steps if isinstance(s.action, Reuse) and s.position is not None]
+    assert len(contexts) == 2
+    first = contexts[0].start
+    begins = [first, *(step.end for step in contexts[:-1])]
+    assert [step.position - (step.start - b) for step, b in zip(contexts, begins, strict=True)] == [first] * 2
+    widest = first + max(step.end - b for step, b in zip(contexts, begins, strict=True))
+    [behind] = [step for step in plan.steps if step.start == contexts[-1].end]
+    assert behind.position == widest < behind.start
 
 
 def test_tempered_attention_is_the_papers_algorithm() -> None:

@@ -13,6 +13,7 @@ from tiny import assert_same, walk
 from torch.nn.functional import cosine_similarity
 
 from backend.base.clock import Clock
+from backend.engine.assembled_prompt import AssembledPrompt
 from backend.engine.prefill import Prefill
 from backend.methods.base import Finished
 from backend.methods.plan import Compute, Plan, Reuse, Step
@@ -80,6 +81,27 @@ def test_those_that_deviate_are_repaired_up_to_the_end_of_the_range() -> None:
     assert {t for t in own if found.actions[2, t] == RECOMPUTED} == wanted
     every = total() - one.contexts[3].prompt.spans[0].end - 1
     assert found.token_layers == 2 * every + (len(others) + len(wanted)) + 3
+
+
+@pytest.mark.parametrize("suffix", [1, 10])
+def test_influence_is_what_the_last_tokens_look_at(suffix: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many last tokens look; who gets more than their mean of the answers' tokens is repaired."""
+    asked: list[tuple[range, torch.Tensor]] = []
+    attention = AssembledPrompt.attention
+
+    def watched(self: AssembledPrompt, queries: Any, layer: int) -> torch.Tensor:
+        asked.append((range(queries[0], queries[-1] + 1), attention(self, queries, layer)))
+        return asked[-1][1]
+
+    monkeypatch.setattr(AssembledPrompt, "attention", watched)
+    found = execute(choice="influence", influence=1.2, suffix_tokens=suffix, last_layer=255)
+    [(queries, seen)] = asked
+    assert queries == range(total() - suffix, total())
+    own = answers()
+    score = seen.sum(dim=(0, 1))[own]
+    wanted = {t for t, s in zip(own, score.tolist(), strict=True) if s >= 1.2 * float(score.mean())}
+    assert 0 < len(wanted) < len(own)
+    assert {t for t in own if found.actions[2, t] == RECOMPUTED} == wanted
 
 
 def bases() -> torch.Tensor:

@@ -19,7 +19,7 @@ from backend.cache.kv_cache import KVSegment
 from backend.engine.partial_layers import KnownTokens, gather, read_above
 from backend.methods.plan import Compute, Plan, Reuse, Step
 from backend.methods.segments.cutting import Cut, CutRules, cuts
-from backend.methods.segments.grafts import Graft, Run, labels, runs, without_halo
+from backend.methods.segments.grafts import Graft, Run, _rank, labels, runs, without_halo
 from backend.methods.segments.minhash import Sketcher, blocks, jaccard, shingles
 from backend.methods.segments.store import Found, MatchRules, Owner, SegmentStore, beginnings
 from backend.model.load import LoadedModel
@@ -411,6 +411,25 @@ def test_grafts_cover_each_token_once_and_only_with_its_own_kind() -> None:
         for g in run.grafts:
             assert edited[g.start : g.end] == g.stored.ids[g.at : g.at + g.tokens]
     assert 37 not in places, "a token that differs is read afresh"
+
+
+def test_of_two_that_overlap_the_likelier_one_is_grafted() -> None:
+    """The longer first; of equals the more alike, then the one behind likelier words, then the earlier."""
+    store, ids = SegmentStore(replace(RULES, context_tau=0.0), 1 << 20), tuple(range(100))
+    store.add(ME, ids, [Cut(10, 40)], kv(100))
+    [one] = store.find(ME, (7, *ids), [Cut(11, 41)])
+    assert one[1] is not None
+    found = replace(one[1], beginning=False, similarity=0.8, context=0.5)
+    order = [
+        replace(found, beginning=True, cut=Cut(50, 60)),
+        replace(found, cut=Cut(50, 90)),
+        replace(found, similarity=0.9, context=0.1, cut=Cut(50, 80)),
+        replace(found, context=0.6, cut=Cut(50, 80)),
+        replace(found, cut=Cut(12, 42)),
+        replace(found, cut=Cut(50, 80)),
+    ]
+    ranks = [_rank(one) for one in order]
+    assert sorted(set(ranks), reverse=True) == ranks
 
 
 def test_neighbours_in_their_prompt_make_one_run() -> None:

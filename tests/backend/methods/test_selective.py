@@ -248,6 +248,27 @@ def test_prophetkv_fuses_what_every_layer_of_the_query_looks_at() -> None:
     assert found.token_layers == 3 * queries + 3 * (len(wanted) + queries)
 
 
+def test_prophetkv_counts_every_layer_alike_however_much_it_looks_at_the_texts() -> None:
+    """A layer that looks at the texts with a hundredth of its attention has as much say as one that does
+    with all of it."""
+    method = method_class("prophetkv")(make_options("prophetkv", {}))
+    looks = torch.tensor([[0.9, 0.1, 0.0], [0.001, 0.009, 0.99]])[
+        :, None, None
+    ]  # (layers, heads, queries, tokens)
+
+    class View:
+        cache = naive().cache
+        context = walked().contexts[3]
+        total = 3
+
+        def attentions(self, queries: range) -> torch.Tensor:
+            return looks
+
+    method.parts = lambda view: ([0, 1], [])  # type: ignore[attr-defined]
+    score = method.score(View(), Clock())  # type: ignore[attr-defined]
+    assert score[:2].tolist() == pytest.approx([(0.9 + 0.1) / 2, (0.1 + 0.9) / 2])
+
+
 def test_random_tokens_follow_their_seed() -> None:
     maps = [execute("random_k", ratio=0.3, seed=seed).actions for seed in (0, 0, 1)]
     assert (maps[0] == maps[1]).all()
@@ -425,6 +446,21 @@ def test_a_composition_behind_a_gate_is_kept_or_is_dense() -> None:
     assert (read.state, read.texts) == ("fallback", dense.texts)
     assert "100 are wanted" in read.reason
     assert read.timing.token_layers == naive.timing.token_layers + dense.timing.token_layers
+
+
+@pytest.mark.parametrize(("logits", "kept"), [((9.0, 8.5, 0.0), False), ((1.5, -1.0, -2.0), True)])
+def test_the_gate_asks_for_the_lead_over_the_next_and_not_for_the_height(
+    logits: tuple[float, ...], kept: bool
+) -> None:
+    [choice] = parse_methods("naive>none>margin:threshold=2")
+    method = method_class("composed")(make_options("composed", choice.options))
+
+    class View:
+        pass
+
+    view = View()
+    view.logits = torch.tensor(logits)  # type: ignore[attr-defined]
+    assert (method.accept(view, Clock()) is None) == kept  # type: ignore[arg-type]
 
 
 def test_a_composition_reuses_as_its_base_and_at_ratio_one_is_dense() -> None:

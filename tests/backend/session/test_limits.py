@@ -195,6 +195,24 @@ def test_what_a_run_will_need_counts_for_those_who_come_while_it_runs(tiny_model
     assert not memory._promised
 
 
+def test_what_one_of_two_runs_of_a_session_needs_counts_until_both_are_over() -> None:
+    class Session:
+        runs, used, held = 0, 0.0, 0
+
+        def forget(self) -> None:
+            raise AssertionError("it runs")
+
+    memory, mine, other = MemoryBudget(100), Session(), Session()
+    memory.join(mine)
+    memory.join(other)
+    with memory.running(mine):
+        with memory.running(mine):
+            memory.make_room(mine, 60, 0)
+        with pytest.raises(BudgetError):
+            memory.make_room(other, 60, 0)
+    memory.make_room(other, 60, 0)
+
+
 def test_a_device_with_too_little_left_refuses_before_the_model_works(tiny_model: LoadedModel) -> None:
     session = LabSession(tiny_model, memory=MemoryBudget(free=lambda: 1000))
     before = session.engine.forwarded_tokens
