@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,9 @@ class Gathered:
         texts, headers, tokens: of the pieces, numbered as they first appear.
         cut_tax: tokens that cutting adds, and of how many.
         usage: of each call, input and cached tokens as servers counted them; None where a call has none.
+        formats, skipped, bad: as the file's reader found them.
     """
 
-    reader: LogReader
     where: list[str]
     pieces: list[Ids]
     agents: list[int]
@@ -41,22 +41,47 @@ class Gathered:
     tokens: Tokens
     cut_tax: tuple[int, int]
     usage: list[tuple[int | None, int | None]]
+    formats: tuple[str, ...] = ()
+    skipped: int = 0
+    bad: tuple[str, ...] = ()
 
 
 def gather(
-    path: Path, tokenizer: Any, *, skip_bad: bool = False, said: Callable[[str], None] = lambda _: None
+    path: Path,
+    tokenizer: Any,
+    *,
+    skip_bad: bool = False,
+    said: Callable[[str], None] = lambda _: None,
+    keep: Callable[[Call], object] = lambda _: None,
 ) -> Gathered:
-    """Read a log.
+    """Read a log; ``keep`` is given every call as it comes.
 
     Raises:
         RecordError, OptionError: see :class:`backend.logs.reader.LogReader`.
     """
-    reader, cutter = LogReader(path, skip_bad=skip_bad), Pieces(tokenizer)
+    reader = LogReader(path, skip_bad=skip_bad)
+
+    def kept() -> Iterator[Call]:
+        for call in reader:
+            keep(call)
+            yield call
+
+    found = gathered(kept(), tokenizer, said=said)
+    return replace(
+        found, formats=tuple(sorted(reader.formats)), skipped=reader.skipped, bad=tuple(reader.bad)
+    )
+
+
+def gathered(
+    calls: Iterable[Call], tokenizer: Any, *, said: Callable[[str], None] = lambda _: None
+) -> Gathered:
+    """The same of calls that were read."""
+    cutter = Pieces(tokenizer)
     where, pieces, agents, sessions = [], [], [], []
     times: list[float | None] = []
     by_prompt = False
     usage: list[tuple[int | None, int | None]] = []
-    for call in reader:
+    for call in calls:
         agents.append(call.agent or _name_of_prompt(call))
         by_prompt |= not call.agent
         where.append(call.where)
@@ -74,7 +99,6 @@ def gather(
     names: dict[str, int] = {}
     numbers = [names.setdefault(agents[n], len(names)) for n in order]
     return Gathered(
-        reader,
         [where[n] for n in order], pieces, numbers, [sessions[n] for n in order], list(names), by_prompt,
         [cutter.texts[n] for n in place.argsort()],
         {int(place[n]): role for n, role in cutter.headers.items()},

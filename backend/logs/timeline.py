@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from backend.logs.anywhere import Seen, seen_before
+from backend.logs.calls import Call, by_time
 from backend.logs.causes import Cause, cause
 from backend.logs.gather import Gathered, gather
 from backend.logs.pieces import EMBEDDED, load_tokenizer
@@ -61,10 +62,15 @@ class OpenLog:
 
     Raises:
         RecordError: it holds no call, or cannot be read.
+
+    Attributes:
+        calls: by their time, as ``log`` and ``xray`` have them.
     """
 
     def __init__(self, path: Path, *, skip_bad: bool = False) -> None:
-        self.log: Gathered = gather(path, load_tokenizer(EMBEDDED), skip_bad=skip_bad)
+        calls: list[Call] = []
+        self.log: Gathered = gather(path, load_tokenizer(EMBEDDED), skip_bad=skip_bad, keep=calls.append)
+        self.calls = tuple(calls[place] for place in by_time([call.time for call in calls]))
         self.xray: XRay = xray(path, skip_bad=skip_bad, log=self.log)
         self._seen: Seen = seen_before(self.log.tokens, first_calls(self.log))
 

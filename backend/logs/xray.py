@@ -155,12 +155,12 @@ def xray(
     }  # fmt: skip
     fields = ("tokens", "prefix", "blocks", "bounded", "anywhere", "repeated", "new")
     return XRay(
-        path.name, tuple(sorted(log.reader.formats)), tokenizer, block, cache_tokens, machine.name, lines,
+        path.name, log.formats, tokenizer, block, cache_tokens, machine.name, lines,
         {name: sum(getattr(c, name) for c in lines) for name in fields},
         *_named(log, matrix, prefixes), _missed(lines),
         seconds, {name: value / 3600 * hour_price for name, value in seconds.items()},
         log.cut_tax, _logged(log.usage),
-        log.reader.skipped, log.reader.bad, templates(log), advise(log, totals, anywhere, block),
+        log.skipped, list(log.bad), templates(log), advise(log, totals, anywhere, block),
     )  # fmt: skip
 
 

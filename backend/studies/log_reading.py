@@ -11,7 +11,10 @@ from backend.cache.norms import kl
 from backend.engine.decoding import Decoded
 from backend.logs.advice import Advice
 from backend.logs.calls import Call
+from backend.logs.gather import gathered
 from backend.logs.layouts import Layouts
+from backend.logs.pieces import load_tokenizer
+from backend.logs.to_read import LogToRead
 from backend.logs.written_call import written_call
 from backend.model.load import LoadedModel
 from backend.records.blame import BlameRecord, BlameRequest
@@ -30,6 +33,7 @@ from backend.records.run import RunRecord, reuse
 from backend.session.probes.cache_error import cache_error
 from backend.session.session import LabSession
 from backend.session.streams import PromptRun
+from backend.session.study import study
 from backend.studies.blame import blame, verdict
 from backend.studies.layout_reading import LayoutTrials
 from backend.studies.log_gate import flipped
@@ -104,6 +108,18 @@ def read_log(
         request, model.info, len(calls), logged.warmed, spent >= request.most_tokens, tuple(refused),
         tuple(rows), proposed=trials.proposed if trials else (), laid=tuple(laid),
     )  # fmt: skip
+
+
+@study(LogToRead)
+def read_calls(
+    model: LoadedModel, request: LogToRead, budget_bytes: int
+) -> Iterator[Progress | ReadingRecord]:
+    """A visitor's calls; see :func:`read_log`."""
+    xrayed = None
+    if request.reading.layouts:
+        log = gathered(request.calls, load_tokenizer())
+        xrayed = Layouts(log, request.block), request.advice
+    yield from read_log(model, request.reading, request.calls, budget_bytes, xrayed=xrayed)
 
 
 @dataclass(frozen=True)

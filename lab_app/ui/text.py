@@ -351,13 +351,32 @@ SWEEP_FILES_HELP = (
 # -- your logs
 
 LOGS = "Logs"
+LOGS_TITLE = "Log"
 LOGS_HELP = (
-    "What would reuse of the KV cache save of the calls of <b>your own agents</b>, and why did prefixes "
-    "miss? No model is needed. Below is a log of the lab's own agents; open yours instead: JSON lines with "
-    "requests of OpenAI's or Anthropic's interface, OpenTelemetry spans, or prompts, up to 4 MiB "
-    "(<code>kvlab xray FILE</code> takes more). It stays in this visit, secrets in it are masked, and "
+    "What would reuse of the KV cache save of the calls of <b>your own agents</b>? Here is a log of the lab's"
+    " own; open yours: JSON lines of OpenAI's or Anthropic's interface, OpenTelemetry spans, or prompts, up"
+    " to 4 MiB (<code>kvlab xray FILE</code> takes more). It stays in this visit, secrets are masked, and "
     "nothing of it is stored."
 )
+LOGS_READING = "Read calls with the model"
+LOGS_READING_HELP = (
+    "Do the answers stay? Calls drawn from every agent are read in full and under reuse, until the budget is "
+    "spent."
+)
+LOGS_NUMBERS = {
+    "sample": NumberField("Calls", 1, 200),
+    "budget": NumberField("Budget (prompt tokens)", 100, 200_000),
+    "seed": NumberField("Seed", 0, 2**31 - 1),
+}
+LOGS_SAME = "Same means"
+LOGS_SAMES = [("the same text", "none"), ("the same number", "number")]
+LOGS_LAYOUTS = "Also try other layouts"
+LOGS_NOT_READ = "Press Run to see whether the answers stay."
+LOGS_NOT_READ_HELP = (
+    "The rest needs no model. Run reads some of these calls with the loaded model, in full and with their "
+    "texts copied, and says which answers changed, and because of what."
+)
+LOGS_EDITED = "Edited since these calls were read. Press Run to read again."
 LOGS_UPLOAD = "Open a log"
 LOGS_SESSION = "Session"
 LOGS_NO_SESSION = "calls without a session"

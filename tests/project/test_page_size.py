@@ -12,7 +12,7 @@ from gradio.context import Context
 
 from lab_app.app import build_app
 
-MOST = {"components": 320, "events": 104, "bytes": 350_000}
+MOST = {"components": 326, "events": 106, "bytes": 350_000}
 
 
 def test_the_page_stays_light(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

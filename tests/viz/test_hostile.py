@@ -14,6 +14,7 @@ import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,6 +29,16 @@ from markupsafe import escape
 import viz
 from backend.logs.timeline import OpenLog
 from backend.records.log_gate import GateRecord, GateRequest
+from backend.records.log_reading import (
+    Blamed,
+    BlamedPart,
+    LayoutRow,
+    Proposed,
+    ReadingRecord,
+    ReadingRequest,
+    ReadingRow,
+    Refused,
+)
 from backend.records.request import MethodChoice
 from viz.anchors import cost
 from viz.anchors.pool_map import anchor_map
@@ -36,7 +47,7 @@ from viz.base import format as words
 from viz.base.figure import FigureView, Panel, card_html
 from viz.base.placeholder_pills import template_html
 from viz.judge import metrics, risk_gate, verdict_grid
-from viz.logs import badge, overview, session
+from viz.logs import badge, overview, reading, session
 from viz.pages import agent_loop, documents, tour
 from viz.pages.agent_loop_turns import ends_html, fragments_html, turns_html
 from viz.run import diagnosis, verdict
@@ -140,9 +151,22 @@ def of_logs() -> Iterator[Any]:
         path = Path(folder) / "log.jsonl"
         path.write_text("\n".join(map(json.dumps, [*lines, EVIL])), encoding="utf-8")
         log = OpenLog(path, skip_bad=True)
-    yield from (overview.overview_html(log.xray), session.session_html(log, log.sessions[0], (0, 2)))
+    yield from (overview.overview_html(log.xray), overview.details_html(log.xray))
+    yield session.session_html(log, log.sessions[0], (0, 2))
     model = next(iter(hostile.runs())).model
-    yield badge.badge_svg(GateRecord(GateRequest(MethodChoice("naive", {}, EVIL), 0.02), model, 3, 0))
+    method = MethodChoice("naive", {}, EVIL)
+    yield badge.badge_svg(GateRecord(GateRequest(method, 0.02), model, 3, 0))
+    blamed = [Blamed((BlamedPart(EVIL, 0, 1, "keys"),), 0.1, 1, 2), Blamed(refused=EVIL), Blamed()]
+    rows = [
+        ReadingRow(EVIL, EVIL, EVIL, 9, 5, EVIL, EVIL, True, n > 0, EVIL, EVIL, 0.1, 0.1, blamed=found)
+        for n, found in enumerate(blamed)
+    ]
+    laid = LayoutRow(EVIL, EVIL, EVIL, EVIL, True, 9, 1, EVIL, EVIL, True)
+    read = ReadingRecord(
+        ReadingRequest((method,)), model, 3, 0, refused=(Refused(EVIL, EVIL, EVIL),), rows=tuple(rows),
+        proposed=(Proposed(EVIL, 1, 2, 3),), laid=(laid,),
+    )  # fmt: skip
+    yield from (reading.reading_html(read), reading.reading_html(replace(read, rows=())))
 
 
 def of_report() -> Iterator[Any]:

@@ -14,13 +14,17 @@ LONGEST = 28  # characters of an agent's name
 
 
 def overview_html(found: XRay) -> Markup:
-    """The sentence first, what to change, then the matrix and the causes."""
+    """What reuse would save, in a sentence."""
     tokens = max(1, found.totals["tokens"])
     shares = {name: found.totals[name] / tokens for name in ("blocks", "anywhere")}
+    return render("logs/overview.html", found=found, shares=shares, skipped=found.skipped)
+
+
+def details_html(found: XRay) -> Markup:
+    """What to change, then the causes and the matrix."""
     return render(
-        "logs/overview.html", found=found, shares=shares, agents=agents_html(found),
-        missed=missed_html(found), advice=advice_of(found), skipped=found.skipped,
-    )  # fmt: skip
+        "logs/details.html", agents=agents_html(found), missed=missed_html(found), advice=advice_of(found)
+    )
 
 
 def advice_of(found: XRay) -> list[Advice]:

@@ -1,40 +1,58 @@
-"""The page *Your logs*: what reuse would save of one's own agents' calls, and why prefixes were missed."""
+"""The page *Your logs*: what reuse would save of one's own agents' calls, why prefixes were missed, and, for
+calls that the model reads, whether the answers stay."""
 
 from __future__ import annotations
 
 import tempfile
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from backend.base.errors import LabError, RecordError
+from backend.base.errors import LabError, RecordError, RunCancelled
 from backend.logs.timeline import OpenLog
-from lab_app.ui import html, text
+from backend.logs.to_read import LogToRead
+from backend.records.events import Progress
+from backend.records.log_reading import ReadingRecord, ReadingRequest
+from lab_app.ui import fields, html, text
 from lab_app.ui.components import raw_html
-from lab_app.ui.page import PageBuilder, PageSpec
+from lab_app.ui.method_chips import chosen_methods, method_chips, usable_methods
+from lab_app.ui.method_choice import MOST_COLUMNS
+from lab_app.ui.one_run import cancelled, field_errors, one_run_in_turn
+from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec
 from lab_app.ui.types import Given, Update
-from lab_app.visits.visits import Visit
+from lab_app.ui.validation import FormReader
+from lab_app.visits.visits import Visit, VisitStore
 from viz.base.format import clip, plural, size
-from viz.logs.overview import overview_html
+from viz.logs.overview import details_html, overview_html
+from viz.logs.reading import reading_html
 from viz.logs.session import session_html
 
 KEY = "logs"
 EXAMPLE = Path(__file__).resolve().parents[3] / "presets" / "logs" / "example.jsonl"
 MOST_BYTES = 4 << 20
 MOST_SESSIONS = 200
+METHODS_AT_FIRST = ("naive", "prefix")
+USUAL = {"sample": 8, "budget": 20_000, "seed": 0}
+ANSWER_TOKENS, BLAME_PASSES = 64, 60
+PLACES = {"most-tokens": "budget", "blame-passes": "run"}  # whose boxes have other names than the flags
+READS = (*USUAL, "same", "layouts", "methods", OPTIONS)
 PACKED = (b"\x1f\x8b", b"PK")  # how gzip and zip begin
 
 
 @dataclass
 class LogsState:
-    """What a visit's page remembers: the log, the session that is shown, the two calls that were chosen."""
+    """What a visit's page remembers: the log, the session that is shown, the two calls that were chosen, and
+    what was read of it last."""
 
     log: OpenLog
     session: str = ""
     picked: tuple[int, int] | None = None
+    read: ReadingRecord | None = None
 
 
 @cache
@@ -57,21 +75,28 @@ def opened(log: OpenLog) -> LogsState:
     return LogsState(log, session, log.worst(session))
 
 
-def arrive(visit: Visit) -> Update:
-    """The example, at the first visit."""
-    return shown(state(visit))
+def arrive(page: PageBuilder, visit: Visit) -> Update:
+    """The example, at the first visit, and the methods that run here."""
+    return shown(state(visit)) | usable_methods(page)
 
 
 def shown(mine: LogsState) -> Update:
     """All of a log."""
     sessions = mine.log.sessions[:MOST_SESSIONS]
-    choices = [(called(mine.log, session), str(place)) for place, session in enumerate(sessions)]
     return {
         "status": "",
-        "overview": overview_html(mine.log.xray),
-        "pick_session": (choices, str(mine.log.sessions.index(mine.session))),
+        "found": found_html(mine),
+        "pick_session.choices": [(called(mine.log, one), str(place)) for place, one in enumerate(sessions)],
+        "pick_session": str(mine.log.sessions.index(mine.session)),
         "calls": {"html": session_html(mine.log, mine.session, mine.picked)},
     }
+
+
+def found_html(mine: LogsState) -> str:
+    """The verdicts, then what to change first and why prefixes were missed."""
+    empty = html.empty_card(text.LOGS_NOT_READ, text.LOGS_NOT_READ_HELP)
+    read = reading_html(mine.read) if mine.read else empty
+    return f"{overview_html(mine.log.xray)}{read}{details_html(mine.log.xray)}"
 
 
 def called(log: OpenLog, session: str) -> str:
@@ -107,11 +132,10 @@ def read(content: bytes) -> OpenLog:
         return OpenLog(path, skip_bad=True)
 
 
-def choose(visit: Visit, given: Given) -> Update:
-    """Another session."""
+def choose(visit: Visit, place: str) -> Update:
+    """Another session; nothing where it is the one that is shown."""
     mine, sessions = state(visit), state(visit).log.sessions
-    place = str(given["pick_session"])
-    if not place.isdecimal() or int(place) >= len(sessions):
+    if not place.isdecimal() or int(place) >= len(sessions) or sessions[int(place)] == mine.session:
         return {}
     mine.session = sessions[int(place)]
     mine.picked = mine.log.worst(mine.session)
@@ -129,27 +153,119 @@ def pick(visit: Visit, given: Given, event: Any) -> Update:
     return {"calls": {"html": session_html(mine.log, mine.session, mine.picked)}}
 
 
+# -- with the model
+
+
+def asked(visit: Visit, given: Given) -> LogToRead:
+    """What stands on the page as a checked request.
+
+    Raises:
+        Problems: everything that is wrong, each with its place.
+    """
+    reader = FormReader(given)
+    numbers = {name: reader.number(name, field) for name, field in text.LOGS_NUMBERS.items()}
+    methods = reader.attempt("methods", partial(chosen_methods, given, MOST_COLUMNS))
+    reader.done()
+    log = state(visit).log
+    reading = ReadingRequest(
+        tuple(method for method in methods if not method.reference), numbers["sample"], numbers["budget"],
+        BLAME_PASSES, max_new_tokens=ANSWER_TOKENS, same=given["same"], seed=numbers["seed"],
+        layouts=bool(given["layouts"]),
+    )  # fmt: skip
+    return LogToRead(reading, log.calls, tuple(log.xray.advice), log.xray.block)
+
+
+def slot_of(name: str | None) -> str:
+    """The error slot of a field of the engine's request."""
+    place = PLACES.get(name or "", name or "")
+    return place if place in READS else "run"
+
+
+def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
+    """Read sampled calls, and show what became of their answers."""
+
+    def work(cancel: threading.Event) -> Iterator[Update]:
+        request, mine = asked(visit, given), state(visit)
+        yield field_errors(None, slot_of)
+        for event in visit.engine.study(request, cancel=cancel):
+            if cancel.is_set():
+                raise RunCancelled(text.CANCELLED)
+            if isinstance(event, Progress):
+                yield {"status": html.status(event.text, "running", event.done, event.total)}
+            else:
+                mine.read = event
+                yield {"status": "", "found": found_html(mine)}
+
+    yield from one_run_in_turn(lab, visit, work, lambda error: field_errors(error, slot_of))
+
+
+def refresh(visit: Visit, given: Given) -> Update:
+    """The chosen session, what is wrong in the boxes, and whether what was read belongs to them."""
+    try:
+        update, reading = field_errors(None, slot_of), asked(visit, given).reading
+    except LabError as error:
+        update, reading = field_errors(error, slot_of), None
+    update |= choose(visit, str(given["pick_session"]))
+    read = state(visit).read
+    if read is not None and visit.cancel is None:
+        edited = reading != read.request
+        update["status"] = html.status(text.LOGS_EDITED, "edited", again=True) if edited else ""
+    return update
+
+
+# -- the widgets
+
+
 def build(page: PageBuilder) -> None:
     """The page."""
-    with gr.Column(elem_classes="kv-stage", min_width=0):
-        page.block("help", f'<p class="kv-help">{text.LOGS_HELP}</p>')
-        page.add(
-            upload=gr.UploadButton(
-                text.LOGS_UPLOAD, file_count="single", type="binary", size="sm", elem_id=f"kv-{KEY}-upload"
-            )
-        )
-        page.block("status")
-        page.block("overview")
-        page.add(
-            pick_session=gr.Dropdown(
-                [], label=text.LOGS_SESSION, filterable=False, elem_id=f"kv-{KEY}-session", container=True
-            ),
-            calls=raw_html(f"kv-{KEY}-calls"),
-        )
-    page.arrives(lambda visit, given: arrive(visit))
+    page.frame(build_inputs, build_results)
+    page.arrives(lambda visit, given: arrive(page, visit))
+    page.follows(refresh, "pick_session", *READS, when=[page["asked"].input])
     page.on(page["upload"].upload, upload, "upload")
-    page.on(page["pick_session"].input, choose, "pick_session", outputs=[page["calls"]])
     page.select(page["calls"].select, pick, outputs=[page["calls"]])
+    page.stream(page["run"].click, partial(run, page.lab), *READS)
+    page.on(page["cancel"].click, cancelled)
+
+
+def build_inputs(page: PageBuilder) -> None:
+    """The left column: the log, and how the model reads it."""
+    page.add(
+        upload=gr.UploadButton(
+            text.LOGS_UPLOAD, file_count="single", type="binary", size="sm", elem_id=f"kv-{KEY}-upload"
+        )
+    )
+    boxes = {
+        name: fields.number(name, field.label, USUAL[name], id=f"kv-{KEY}-{name}")
+        for name, field in text.LOGS_NUMBERS.items()
+    }
+    page.form(
+        "asked",
+        fields.part(
+            text.LOGS_TITLE,
+            f"{KEY}-log",
+            fields.help_text("", text.LOGS_HELP, f"kv-{KEY}-help"),
+            fields.select("pick_session", text.LOGS_SESSION, [], "0", id=f"kv-{KEY}-session"),
+        ),
+        fields.part(
+            text.LOGS_READING,
+            f"{KEY}-reading",
+            fields.help_text("", text.LOGS_READING_HELP, f"kv-{KEY}-reading-help"),
+            fields.row(boxes["sample"], boxes["seed"], css="kv-line"),
+            boxes["budget"],
+            *(fields.message(name, f"{KEY}-{name}") for name in text.LOGS_NUMBERS),
+            fields.select("same", text.LOGS_SAME, text.LOGS_SAMES, "none", id=f"kv-{KEY}-same"),
+            fields.message("same", f"{KEY}-same"),
+            fields.switch("layouts", text.LOGS_LAYOUTS, id=f"kv-{KEY}-layouts"),
+        ),
+        method_chips(KEY, METHODS_AT_FIRST),
+    )
+
+
+def build_results(page: PageBuilder) -> None:
+    """The results: the verdicts first."""
+    page.block("status")
+    page.block("found")
+    page.add(calls=raw_html(f"kv-{KEY}-calls"))
 
 
 PAGE = PageSpec(KEY, text.LOGS, build)

@@ -1,0 +1,26 @@
+"""A log's calls with a question to a model: what a page asks, free of torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from backend.logs.advice import Advice
+from backend.logs.calls import Call
+from backend.logs.xray import BLOCK
+from backend.records.log_reading import ReadingRequest
+
+
+@dataclass(frozen=True)
+class LogToRead:
+    """Read these calls.
+
+    Attributes:
+        calls: by their time.
+        advice: layouts that the X-ray proposes, in blocks of ``block`` tokens as the lab's own tokenizer
+            counts them; they are tried where ``reading`` says so.
+    """
+
+    reading: ReadingRequest
+    calls: tuple[Call, ...]
+    advice: tuple[Advice, ...] = ()
+    block: int = BLOCK
