@@ -298,12 +298,13 @@ def table_html(swept: Swept) -> Markup:
             for x in lines
         ]  # fmt: skip
         groups.append((lines[0].label if many else "", rows))
-    return table(head, groups, row_heads=True) + Markup(
+    return table(head, groups, row_heads=True) + html(
         '<p class="kv-how">Lost / won: problems that just the full read, or just the method, has right; '
         "McNemar’s exact test on them. Times: the last agent’s, medians; Wilcoxon’s signed ranks, problem by "
         "problem. Behind several warm-ups both tests are of the warm-ups’ differences. "
-        f"{replication(swept.warmups, 'warm-up', 'problems')} "
-        "Under each p: after Holm’s correction for all tests of its kind.</p>"
+        "{} "
+        "Under each p: after Holm’s correction for all tests of its kind.</p>",
+        replication(swept.warmups, "warm-up", "problems"),
     )
 
 
