@@ -16,6 +16,7 @@ from backend.prompts.tasks.quantities import QUANTITIES
 from backend.prompts.tasks.situations import draw_situation
 from backend.prompts.tasks.story_teller import LARGEST, Step, Story, Teller, _ask, _lowered, compute, verb
 from backend.prompts.tasks.story_totals import draw_purchase, draw_sum
+from backend.prompts.tasks.whole_problems import draw_whole
 from backend.prompts.tasks.words import Draw, start_sentence
 
 STORIES = phrases("stories")
@@ -316,10 +317,10 @@ def draw_relation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], i
 
 SHAPES = {
     "chain": draw_chain, "relation": draw_relation, "sum": draw_sum, "purchase": draw_purchase,
-    "situation": draw_situation, "plain": draw_plain, **QUANTITIES,
+    "situation": draw_situation, "plain": draw_plain, "whole": draw_whole, **QUANTITIES,
 }  # fmt: skip
 # how often each shape is drawn, of a hundred or so
-OPEN = {"plain": 34, "chain": 22, "relation": 5, "sum": 10, "purchase": 3, "situation": 30,
+OPEN = {"plain": 34, "whole": 50, "chain": 22, "relation": 5, "sum": 10, "purchase": 3, "situation": 30,
         "compared": 9, "groups": 9, "listed": 7, "priced": 3, "part": 4}  # fmt: skip
 NUMBERS = {"chain": 40, "relation": 8, "sum": 6, "purchase": 2, "situation": 30, "compared": 6, "listed": 8}
 RATIOS = {"chain": 25, "relation": 20, "purchase": 5, "compared": 25, "groups": 20, "priced": 5}

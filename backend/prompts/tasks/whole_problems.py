@@ -1,0 +1,80 @@
+"""Word problems written whole: a text with slots for names, things and numbers, and the steps that solve it.
+
+Composed stories are wide in their words and narrow in how they hang together; these hang together as people
+write. The texts are in ``presets/tasks/problems.txt``; one in eight is kept from training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from backend.prompts.tasks.phrases import FOLDER
+from backend.prompts.tasks.story_teller import LARGEST, Step, Story, compute
+from backend.prompts.tasks.words import Draw, kept_back, start_sentence
+
+PROBLEMS = FOLDER / "problems.txt"
+TRIES, SMALL_AFTER = 300, 30
+MOST = 99  # of small numbers
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A problem with slots; each step is ``(left, op, right)`` over slots, integers and ``r1``, ``r2`` ..."""
+
+    text: str
+    steps: tuple[tuple[str, str, str], ...]
+
+
+@cache
+def problems(unseen: bool, most: int) -> tuple[Whole, ...]:
+    """The problems of one side of the split that have at most so many steps."""
+    found: list[Whole] = []
+    for line in PROBLEMS.read_text(encoding="utf-8").splitlines():
+        text, bar, steps = line.partition(" ||| ")
+        if bar and not line.startswith("#") and kept_back(text) == unseen:
+            parts = [step.split() for step in steps.split(";")]
+            found.append(Whole(text, tuple((left, op, right) for left, op, right in parts)))
+    return tuple(whole for whole in found if len(whole.steps) <= most)
+
+
+def draw_whole(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
+    """A problem of at most ``steps`` steps: its text, its steps and its answer."""
+    known = problems(d.unseen, max(steps, 1))
+    while True:
+        whole = d.rng.choice(known)
+        for attempt in range(TRIES):
+            numbers = _numbers(d, story if attempt < SMALL_AFTER else Story(highest=MOST), whole)
+            done = _solved(whole, numbers)
+            if done:
+                n, m, o = d.names(3)
+                t, u = d.things(2)
+                text = whole.text.format(N=n, M=m, O=o, T=t, U=u, P=d.place(), **numbers)
+                return start_sentence(text), done, compute(*done[-1])
+
+
+def _numbers(d: Draw, story: Story, whole: Whole) -> dict[str, int]:
+    """A number for each slot; one that a step divides is a multiple of what it is divided by."""
+    low = max(2, min(story.lowest, story.highest // 3))
+    numbers = {slot: d.number(low, story.highest) for slot in "abcde"}
+    numbers |= {"m": d.rng.randint(2, 12), "k": d.rng.randint(2, 5)}
+    for left, op, right in whole.steps:
+        by = numbers.get(right) or (int(right) if right.isdecimal() else 0)
+        if op == "/" and left in numbers and by:
+            numbers[left] = max(by, numbers[left] - numbers[left] % by)
+    return numbers
+
+
+def _solved(whole: Whole, numbers: dict[str, int]) -> list[Step]:
+    """The steps with their numbers; none where a result is negative, no whole number, or too large."""
+    known, done = dict(numbers), []
+    for count, (left, op, right) in enumerate(whole.steps, 1):
+        a, b = (known[x] if x in known else int(x) for x in (left, right))
+        if op == "/" and (b == 0 or a % b):
+            return []
+        result = compute(a, op, b)
+        if not 0 <= result <= LARGEST:
+            return []
+        known[f"r{count}"] = result
+        done.append((a, op, b))
+    return done
