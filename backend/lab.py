@@ -35,7 +35,7 @@ from backend.session.familiarity import typed_outlook
 from backend.session.limits import Rate
 from backend.session.revision import Revised
 from backend.session.session import LabSession
-from backend.session.study import measured
+from backend.session.study import run_study
 from backend.session.tensors import tensor_bytes, tensor_file
 from backend.sweeps.page_sweep import SweepDesk
 
@@ -62,7 +62,7 @@ class Lab:
             LabError: see the study's own function.
             RunCancelled: ``cancel`` was set, where the study can be stopped.
         """
-        yield from self.session.measure(lambda: measured(self.session, request, cancel))
+        yield from self.session.measure(lambda: run_study(self.session, request, cancel))
 
     def machine_figures(self) -> Iterator[Progress | Figures]:
         """Measure what the break-even formula needs to know of this machine; ends with it.

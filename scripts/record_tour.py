@@ -20,7 +20,7 @@ from backend.records.events import RunDone
 from backend.records.run import RunRecord
 from backend.session.session import LabSession
 from lab_app.pages.tour.steps import FOLDER, Step, prepare, steps
-from viz.pages.tour import told
+from viz.pages.tour import describe_step
 
 SEED = 3  # another draw than the bench's and the pools'
 
@@ -39,7 +39,7 @@ def run(model: LoadedModel, step: Step, example: Example) -> RunRecord:
 def fits(step: Step, record: RunRecord) -> bool:
     """Does the run show what the step looks for? Where that is a change, the last agent's answer changes,
     since dense is known to be right there alone."""
-    found, final = told(step.key, record), record.request.pipeline.final
+    found, final = describe_step(step.key, record), record.request.pipeline.final
     if not step.run.look_for:
         return found.shows
     before, after = (record.outcome(final, label).answer for label in record.labels[:2])
@@ -76,7 +76,7 @@ def main() -> int:
             print(f"{step.key}: dense was never right")
             missing += 1
             continue
-        found = told(step.key, kept)
+        found = describe_step(step.key, kept)
         size = kept.save(FOLDER / f"{step.key}.kvrun").stat().st_size
         print(
             f"{step.key}: request {at}, {found.choice}, {'shows' if shows else 'DOES NOT SHOW'} the effect, "

@@ -31,7 +31,7 @@ class NoText:
     chat_template = None
 
 
-def _known(shape: str) -> dict[str, int]:
+def _known_shape(shape: str) -> dict[str, int]:
     if shape not in SHAPES:
         raise OptionError(
             f"The shape {shape!r} is unknown; there are: {', '.join(SHAPES)}.", field="bench.shape"
@@ -47,7 +47,7 @@ def random_model(shape: str, device: str | None, dtype: str | None = None) -> Lo
     """A randomly initialised model of a known shape: its times are those of the real one."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    known, where = _known(shape), pick_device(device)
+    known, where = _known_shape(shape), pick_device(device)
     torch.manual_seed(0)
     kind = _dtype(dtype, where)
     config = LlamaConfig(**known, tie_word_embeddings=shape != "llama-8b", attn_implementation="sdpa")
@@ -103,7 +103,7 @@ def drawn_cache(model: LoadedModel, tokens: int, rows: int = 1) -> KVCache:
     return cache
 
 
-def drawn(model: LoadedModel, tokens: int) -> KVSegment:
+def random_segment(model: LoadedModel, tokens: int) -> KVSegment:
     """A segment full of random numbers."""
     cache = drawn_cache(model, tokens)
     return KVSegment(cache.keys[:, 0], cache.values[:, 0], 0, True, "drawn")

@@ -19,10 +19,10 @@ from backend.bench.common import (
     check,
     check_reads,
     conditions,
-    drawn,
     drawn_cache,
     medians,
     model_of,
+    random_segment,
     spreads,
     synchronise,
     timed,
@@ -93,7 +93,7 @@ def pool(model: LoadedModel, tokens: int, anchors: int) -> SampleLog:
     """A full pool of one placeholder: texts of three quarters of the tokens, and a prefix segment behind
     them."""
     own, behind = _parts(tokens)
-    room, base = drawn(model, tokens), drawn(model, own)
+    room, base = random_segment(model, tokens), random_segment(model, own)
     log = SampleLog("bench", 1 << 62)
     for _ in range(anchors):
         ids = tuple(range(own))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from backend.base.clock import Clock
 from backend.base.errors import OptionError
-from backend.bench.common import drawn, drawn_cache, medians
+from backend.bench.common import drawn_cache, medians, random_segment
 from backend.bench.roofline import Rates, least_ms, prefill_operations, weight_bytes
 from backend.cache.offset_packing import HALF
 from backend.cache.samples import PromptInContext, Sample, SampleLog
@@ -65,7 +65,7 @@ class Reading:
         options |= more or {}
         self.methods = {name: KVCommMethod(o) for name, o in options.items()}
         total = sum(prefixes) + sum(texts.values())
-        self.room = drawn(model, total)
+        self.room = random_segment(model, total)
         self.bases = {name: self.room.slice(0, len(ids)) for name, ids in self.fixed.items()}
         cache = drawn_cache(model, total)
         for _ in range(anchors):

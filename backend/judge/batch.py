@@ -83,10 +83,10 @@ def run_judging(
                 RowFile(path).append(as_json(row))
             rows.append(row)
             yield row
-    yield gathered(lab, request, rows)
+    yield record_of_rows(lab, request, rows)
 
 
-def gathered(lab: JudgeLab, request: JudgeRequest, rows: Sequence[JudgedProblem]) -> Judged:
+def record_of_rows(lab: JudgeLab, request: JudgeRequest, rows: Sequence[JudgedProblem]) -> Judged:
     """What a batch has so far, as a record."""
     notes = dict.fromkeys([lab.note] if lab.note else [])
     points = question_points(lab.model, [row.problem.question for row in rows])

@@ -14,7 +14,7 @@ from typing import Any
 
 from backend.base.cancel import stop_if
 from backend.base.errors import RunCancelled
-from backend.judge.batch import gathered, run_judging, typed_problem
+from backend.judge.batch import record_of_rows, run_judging, typed_problem
 from backend.judge.judge_lab import Heard, JudgeLab, check
 from backend.judge.judge_session import GivenText
 from backend.model.load import LoadedModel
@@ -81,7 +81,7 @@ def judge(
     except RunCancelled:
         if not rows:
             raise
-        yield gathered(lab, request, rows)
+        yield record_of_rows(lab, request, rows)
 
 
 def _watched(
@@ -116,4 +116,4 @@ def _watched(
             row = JudgedProblem("", problem, tuple(outcomes), wall, tuple(notes))
             yield OrderDone(row, heard.order.label, heard.record)
     yield row
-    yield gathered(lab, request, [row])
+    yield record_of_rows(lab, request, [row])

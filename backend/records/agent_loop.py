@@ -247,7 +247,7 @@ class LoopRecord(Saved):
         return np.asarray(rows, dtype=bool)
 
 
-def gathered(request: LoopRequest, model: ModelInfo, rows: Iterable[Mapping[str, Any]]) -> LoopRecord:
+def record_of_rows(request: LoopRequest, model: ModelInfo, rows: Iterable[Mapping[str, Any]]) -> LoopRecord:
     """The record of finished episodes: rows with ``mode``, ``index``, ``question`` and
     ``turns`` (see :func:`turns_of`)."""
     episodes = list(rows)

@@ -233,7 +233,7 @@ class HypothesesRecord(Saved):
     format: int = HYPOTHESES_FORMAT
 
 
-def gathered(
+def record_of_rows(
     request: HypothesesRequest,
     model: ModelInfo,
     tolerance: float,

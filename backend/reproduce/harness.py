@@ -45,7 +45,7 @@ def harness(plan: HarnessPlan, context: Context) -> Iterator[Step]:
         for task in plan.tasks:
             yield Progress(f"{task.name} under {where['weights']}", done, count)
             done += 1
-            values = _asked(library, manager, context.load(name), task, plan, context)
+            values = _run_benchmark(library, manager, context.load(name), task, plan, context)
             for title, value in values.items():
                 place = {**where, "method": "dense", "model": context.model_name, "task": title}
                 yield Found(place, {"accuracy": value})
@@ -93,7 +93,7 @@ def _manager(folder: Path | None) -> Any:
     return _library().tasks.TaskManager(include_path=str(folder) if folder else None)
 
 
-def _asked(
+def _run_benchmark(
     library: Any, manager: Any, model: LoadedModel, task: HarnessTask, plan: HarnessPlan, context: Context
 ) -> dict[str, Value]:
     """One benchmark under one set of weights: its figures, by title."""

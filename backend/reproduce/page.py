@@ -129,7 +129,7 @@ def page(results: Path, images: Path) -> str:
     ]
     for path in saved:
         if path.exists():
-            lines += _measured(path, images)
+            lines += _result_lines(path, images)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -153,7 +153,7 @@ def _open(found: Mapping[str, Any]) -> list[str]:
     return [f"Without a figure of ours: {' '.join(said)}", ""] if said else []
 
 
-def _measured(path: Path, images: Path) -> list[str]:
+def _result_lines(path: Path, images: Path) -> list[str]:
     saved = read(path)
     now = find(saved["name"])
     known = {line.label for line in now.lines}

@@ -14,7 +14,7 @@ from backend.records.hypothesis_verdicts import verdicts
 from backend.reproduce.context import Context, Linked, Step
 from backend.reproduce.spec import DocumentsPlan, EvaluationPlan, Found, HypothesesPlan, Value
 from backend.reproduce.sweeping import value_of
-from backend.studies.documents import SIZES, ask, gathered
+from backend.studies.documents import SIZES, ask, record_of_rows
 from backend.studies.hypotheses import hypotheses as measure
 from backend.training.evaluate import evaluate
 
@@ -35,7 +35,7 @@ def documents(plan: DocumentsPlan, context: Context) -> Iterator[Step]:
         for event in ask([model], count, context.seed, rows):
             context.stop_if_cancelled()
             yield event
-        study = gathered([model], count, context.seed, RowFile(rows).rows())
+        study = record_of_rows([model], count, context.seed, RowFile(rows).rows())
         studies.append((study, linked))
         for label in study.labels:
             arm = study.arms[study.arm(label)]

@@ -60,7 +60,7 @@ def sweep(plan: SweepPlan, context: Context) -> Iterator[Step]:
     if not tasks:
         raise _no_data(plan, context)
     parts = [
-        _asked(plan, context, [task for _, task in group], model, problems, plan.methods)
+        _requested_sweep(plan, context, [task for _, task in group], model, problems, plan.methods)
         for (model, problems), group in groupby(_placed(tasks, plan, context), key=lambda placed: placed[0])
     ]
     for part in parts:
@@ -78,7 +78,7 @@ def sweep(plan: SweepPlan, context: Context) -> Iterator[Step]:
             options = "+".join(f"{k}={v}" for k, v in own.options.items())
             method = f"{own.method}{':' * bool(options)}{options}@{linked.label}"
             count = context.count(plan.problems)
-            part = _asked(plan, context, tasks, linked.model, count, ("dense", method))
+            part = _requested_sweep(plan, context, tasks, linked.model, count, ("dense", method))
             yield from _run(part, context, runner, linked)
         if isinstance(runner, Cluster):
             context.weights |= {name: weights for (name, _), weights in runner.known.items()}
@@ -118,7 +118,7 @@ def _placed(
     return sorted(placed_tasks.values(), key=lambda placed: (placed[0][0] != context.model_name, placed[0]))
 
 
-def _asked(
+def _requested_sweep(
     plan: SweepPlan,
     context: Context,
     tasks: list[dict[str, Any]],
@@ -152,14 +152,14 @@ def _run(
                 done = event
     tested = compare(done).tests
     if part.against and part.against[0].value != part.methods[0].label and tested:
-        context.notes.append(_told(tested))
+        context.notes.append(_describe_comparisons(tested))
     lines = summarise(done)
     for line in lines:
         dense = next(x for x in lines if x.cell == line.cell)
-        yield _found(line, dense, linked)
+        yield _line_values(line, dense, linked)
 
 
-def _told(tests: Sequence[Comparison]) -> str:
+def _describe_comparisons(tests: Sequence[Comparison]) -> str:
     """Right answers against one method's, in a sentence."""
     over = f"Wilcoxon over {tests[0].warmups} warm-ups" if tests[0].warmups > 1 else "McNemar"
     rows = (
@@ -171,7 +171,7 @@ def _told(tests: Sequence[Comparison]) -> str:
     return f"Right answers against {tests[0].other} ({over}, {holm}): {'; '.join(rows)}."
 
 
-def _found(line: SweepLine, dense: SweepLine, linked: Linked | None) -> Found:
+def _line_values(line: SweepLine, dense: SweepLine, linked: Linked | None) -> Found:
     method = f"dense on {linked.label}" if linked and line.method == "dense" else line.method
     where = place_of(line.cell, method) | (linked.kind if linked else {})
     shares = {name: value_of(getattr(line, name)) for name in (

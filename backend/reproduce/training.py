@@ -40,9 +40,9 @@ def provide(wanted: Sequence[Weights], context: Context) -> Iterator[Progress]:
         return
     steps = context.training_steps if context.scale == "embedded" and context.model_name in EMBEDDED else 0
     base = base_hash(context.model.module)
-    available = look(context.links, wanted, "--links", base, context) if context.links else {}
+    available = find_weights(context.links, wanted, "--links", base, context) if context.links else {}
     if context.model_name == "embedded":
-        shipped = look(SHIPPED, wanted, "shipped", base, context)
+        shipped = find_weights(SHIPPED, wanted, "shipped", base, context)
         if len(shipped) == len(wanted) or not steps:  # else some were trained ten times as long
             available = shipped | available
     lacking = [weights for weights in wanted if weights not in available]
@@ -53,12 +53,12 @@ def provide(wanted: Sequence[Weights], context: Context) -> Iterator[Progress]:
             for weights in lacking
         ]
         yield from train([(folder / file_name(recipe), recipe) for recipe in recipes], context)
-        available |= look(folder, lacking, "--out", base, context, steps)
+        available |= find_weights(folder, lacking, "--out", base, context, steps)
     context.trained = tuple(available[weights] for weights in wanted if weights in available)
-    context.notes += said(context, len(wanted))
+    context.notes += weights_notes(context, len(wanted))
 
 
-def look(
+def find_weights(
     folder: Path, wanted: Sequence[Weights], source: str, base: str, context: Context, steps: int = 0
 ) -> Found:
     """The files of a folder that fit what is wanted, the first of several; those that cannot be read or
@@ -137,7 +137,7 @@ def reached(file: Path) -> int:
         return 0
 
 
-def said(context: Context, wanted: int) -> list[str]:
+def weights_notes(context: Context, wanted: int) -> list[str]:
     """What a reader has to know of the weights."""
     notes = []
     lots: dict[tuple[str, int], list[str]] = {}

@@ -58,7 +58,7 @@ def calibration_of(model: LoadedModel) -> Calibration | None:
 # -- reading
 
 
-def read(model: LoadedModel, ids: Sequence[int], answer: Sequence[int] = ()) -> tuple[Floats, Floats]:
+def surprisals(model: LoadedModel, ids: Sequence[int], answer: Sequence[int] = ()) -> tuple[Floats, Floats]:
     """Surprisal of a prompt's tokens and of the answer's, (tokens,) each; NaN for the first, and for results
     that were filled in."""
     tokens = [*ids, *answer]
@@ -101,7 +101,7 @@ def _read_known(session: Workspace, request: RunRequest, prompts: Iterable[Token
     for prompt in prompts:
         engine = session.engine_of(request, prompt.agent)
         engine.check_room(len(prompt.ids), 0, prompt.agent)
-        tokens, answer = read(engine.model, prompt.ids)
+        tokens, answer = surprisals(engine.model, prompt.ids)
         out.append(reading(prompt.spans, request.pipeline.inputs, tokens, answer))
     return out
 
@@ -142,7 +142,7 @@ def agent_surprisal(
     model: LoadedModel, prompt: TokenizedPrompt, index: int, answer: Sequence[int]
 ) -> AgentSurprisal:
     """The model's surprisal at one agent's prompt and at dense's answer."""
-    return AgentSurprisal(prompt.agent, index, *read(model, prompt.ids, answer))
+    return AgentSurprisal(prompt.agent, index, *surprisals(model, prompt.ids, answer))
 
 
 def run_familiarity(
@@ -179,11 +179,11 @@ def _usual(session: Workspace, request: RunRequest) -> float | None:
         return calibration.usual
     measured, key = _USUAL.setdefault(session.model.module, {}), _scenario(request)
     if key not in measured:
-        measured[key] = _measured(session, request)
+        measured[key] = _measured_surprise(session, request)
     return measured[key]
 
 
-def _measured(session: Workspace, request: RunRequest) -> float | None:
+def _measured_surprise(session: Workspace, request: RunRequest) -> float | None:
     if request.pipeline.name not in preset_names():
         return None
     preset = load_preset(request.pipeline.name)

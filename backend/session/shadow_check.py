@@ -42,7 +42,7 @@ def check_share(share: float) -> float:
     return share
 
 
-def drawn(share: float, seed: int, key: str) -> bool:
+def is_sampled(share: float, seed: int, key: str) -> bool:
     """Is this request checked? Decided by its key alone, so that a batch that goes on draws the same."""
     hash_value = int.from_bytes(hashlib.sha256(f"shadow:{seed}:{key}".encode()).digest()[:8], "big")
     return hash_value < share * 2**64

@@ -36,7 +36,7 @@ def study(request: type) -> Callable[[Registered], Registered]:
     return register
 
 
-def measured(session: LabSession, request: object, cancel: Cancel) -> Iterator[Any]:
+def run_study(session: LabSession, request: object, cancel: Cancel) -> Iterator[Any]:
     """What the study of a request yields.
 
     Raises:

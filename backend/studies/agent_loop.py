@@ -19,7 +19,15 @@ from typing import Any
 from backend.base.row_file import RowFile
 from backend.base.serialization import as_json
 from backend.prompts.presets import Example
-from backend.records.agent_loop import LoopRecord, LoopRequest, cut, gathered, loop_questions, over, turns_of
+from backend.records.agent_loop import (
+    LoopRecord,
+    LoopRequest,
+    cut,
+    loop_questions,
+    over,
+    record_of_rows,
+    turns_of,
+)
 from backend.records.events import Event, Progress, RunDone
 from backend.records.request import Mode
 from backend.records.run import RunRecord
@@ -103,4 +111,4 @@ def run_loop(session: LabSession, request: LoopRequest, path: Path) -> Iterator[
                 if isinstance(event, RunDone) and plan.key not in done:
                     done[plan.key] = row = episode_row(event.record, plan)
                     file.append(row)
-    yield gathered(request, session.model.info, (done[plan.key] for plan in every))
+    yield record_of_rows(request, session.model.info, (done[plan.key] for plan in every))

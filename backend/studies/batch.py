@@ -22,7 +22,7 @@ from backend.records.events import Event, Progress, RunDone
 from backend.records.request import Mode, RunRequest
 from backend.records.rows import familiarity_row, outcome_row
 from backend.session.session import LabSession
-from backend.session.shadow_check import check_share, drawn, flip_rate
+from backend.session.shadow_check import check_share, flip_rate, is_sampled
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def run_batch(session: LabSession, batch: Batch, path: Path) -> Iterator[Event]:
                 base,
                 values=dict(example.values),
                 expected=example.answer,
-                shadow=drawn(batch.shadow, base.decoding.seed, keys[index]),
+                shadow=is_sampled(batch.shadow, base.decoding.seed, keys[index]),
             )
             for event in session.run(request):
                 if not isinstance(event, RunDone):

@@ -111,7 +111,7 @@ def _again(
         session.request_state(run, stream).encode_lead_ins()
     values = run.pipeline.check_values(run.values)
     history = stream.history if stream else []
-    places = [i for i, past in enumerate(history) if _asked(past, values) and agent in past.answers]
+    places = [i for i, past in enumerate(history) if _has_values(past, values) and agent in past.answers]
     if stream is None or not places:
         raise OptionError(
             "This run is not remembered any more. Run it again and ask before its "
@@ -139,7 +139,7 @@ def _again(
     raise AssertionError("a past request holds the agents that answered it")
 
 
-def _asked(past: AnsweredRequest, values: dict[str, str]) -> bool:
+def _has_values(past: AnsweredRequest, values: dict[str, str]) -> bool:
     """Whether a past request had these outside values."""
     held = {name: s.text for c in past.contexts for name, s in c.samples.items()}
     return all(held.get(name, "") == value for name, value in values.items())

@@ -62,7 +62,7 @@ def blend_study(
     lengths = np.zeros(shape[-1], dtype=np.int64)
     for number in range(shape[-1]):
         yield Progress(f"Prompt {number + 1} of {shape[-1]}", number, shape[-1])
-        prompt = _read(model, request, number, agent, budget_bytes)
+        prompt = _read_request(model, request, number, agent, budget_bytes)
         lengths[number] = len(prompt.context.prompt.ids)
         for name, value in prompt.copied().items():
             lone[name][number] = value
@@ -163,7 +163,9 @@ class _Read:
 
 
 @torch.inference_mode()
-def _read(model: LoadedModel, request: BlendRequest, number: int, agent: int, budget_bytes: int) -> _Read:
+def _read_request(
+    model: LoadedModel, request: BlendRequest, number: int, agent: int, budget_bytes: int
+) -> _Read:
     """Send one request through the pipeline, densely, up to an agent's prompt."""
     engine, log = Engine(model), SampleLog("blend", budget_bytes)
     pipeline = request.pipeline.unrolled

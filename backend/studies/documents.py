@@ -147,12 +147,12 @@ def ask(models: Sequence[LoadedModel], questions: int, seed: int, path: Path) ->
     for name, value in (("questions", questions), ("seed", seed)):
         check_whole(value, *DOCUMENT_LIMITS[name], f"documents.{name}")
     file = RowFile(path)
-    for rows, event in asked(models, questions, seed, file.resume()):
+    for rows, event in ask_missing(models, questions, seed, file.resume()):
         file.append(*rows)
         yield event
 
 
-def asked(
+def ask_missing(
     models: Sequence[LoadedModel], questions: int, seed: int, done: Collection[str] = (), batch: int = BATCH
 ) -> Iterator[tuple[list[dict[str, Any]], Progress]]:
     """The rows of what is not ``done``, ``batch`` questions of a model at a time."""
@@ -166,7 +166,7 @@ def asked(
             part = missing[at : at + batch]
             rows = [
                 {"key": keys[index], **row}
-                for index, row in zip(part, answered(model, arms, seed, part), strict=True)
+                for index, row in zip(part, answer_questions(model, arms, seed, part), strict=True)
             ]
             finished += len(part)
             yield (
@@ -184,13 +184,13 @@ def document_study(model: LoadedModel, request: DocumentRequest) -> Iterator[Pro
     """
     models = [model, *(adapted(model, name) for name in request.weights)]
     rows: list[dict[str, Any]] = []
-    for new_rows, event in asked(models, request.questions, request.seed, batch=SMALL_BATCH):
+    for new_rows, event in ask_missing(models, request.questions, request.seed, batch=SMALL_BATCH):
         rows += new_rows
         yield event
-    yield gathered(models, request.questions, request.seed, rows)
+    yield record_of_rows(models, request.questions, request.seed, rows)
 
 
-def answered(
+def answer_questions(
     model: LoadedModel, arms: Sequence[DocumentArm], seed: int, indices: Sequence[int]
 ) -> list[dict[str, Any]]:
     """The rows of some questions on one model."""
@@ -199,10 +199,10 @@ def answered(
     rows: list[dict[str, Any]] = []
     for index in indices:
         question_asked = question(seed, index)
-        context, log = laid_out(engine, question_asked.document)
+        context, log = lay_out(engine, question_asked.document)
         outcomes = []
         for arm in arms:
-            prefill, outcome = read(engine, context, log, arm)
+            prefill, outcome = prefill_arm(engine, context, log, arm)
             prefills.append(prefill)
             outcomes.append(outcome)
         rows.append(
@@ -229,7 +229,7 @@ def answered(
     return rows
 
 
-def laid_out(engine: Engine, document: Document) -> tuple[PromptInContext, SampleLog]:
+def lay_out(engine: Engine, document: Document) -> tuple[PromptInContext, SampleLog]:
     """A question's prompt with a log of its own: nothing seen before may make a text's encoding exact."""
     request = as_request(document, (), own_names=True)
     log = SampleLog("study", 1 << 40)
@@ -238,7 +238,7 @@ def laid_out(engine: Engine, document: Document) -> tuple[PromptInContext, Sampl
     return state.context(request.pipeline.agents[0].id), log
 
 
-def read(
+def prefill_arm(
     engine: Engine, context: PromptInContext, log: SampleLog, arm: DocumentArm
 ) -> tuple[Prefill, dict[str, Any]]:
     """One arm's prefill of a prompt, and its times."""
@@ -259,7 +259,7 @@ def read(
     }
 
 
-def gathered(
+def record_of_rows(
     models: Sequence[LoadedModel],
     questions: int,
     seed: int,

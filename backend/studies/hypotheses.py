@@ -58,7 +58,7 @@ from backend.records.hypotheses import (
     PinnedStep,
     Rerun,
     Setting,
-    gathered,
+    record_of_rows,
     settings_of,
 )
 from backend.records.request import Decoding, MethodChoice
@@ -101,7 +101,7 @@ def hypotheses(
                 done[keys[number]] = row
                 file.append(row)
     tolerance = TOLERANCE[model.dtype]
-    yield gathered(request, model.info, tolerance, moved_keys(model), (done[key] for key in keys))
+    yield record_of_rows(request, model.info, tolerance, moved_keys(model), (done[key] for key in keys))
 
 
 def _key(request: HypothesesRequest, model: LoadedModel, number: int) -> str:

@@ -50,7 +50,7 @@ def approximate(engine: Engine, history: History, log: SampleLog) -> Generator[P
     tokens = np.zeros((len(agents), len(PARTS)), dtype=np.int64)
     unmatched = np.zeros_like(tokens)
     planners = [_planner(name, history, log) for name in METHODS]
-    asked = _asked("softmax", history)
+    asked = _leave_one_out("softmax", history)
     for number, contexts in enumerate(history):
         yield Progress(f"Estimating request {number + 1} of {len(history)}", number, len(history))
         for context in contexts:
@@ -100,7 +100,7 @@ class _LeaveOneOut:
         return {name: match for name, match in matches.items() if match is not None}
 
 
-def _asked(name: str, history: History) -> _LeaveOneOut:
+def _leave_one_out(name: str, history: History) -> _LeaveOneOut:
     options = make_options("kvcomm", ESTIMATES[name])
     return _LeaveOneOut(KVCommMethod(options), history)  # type: ignore[arg-type]
 
@@ -111,7 +111,7 @@ def _planner(name: str, history: History, log: SampleLog) -> Planner:
     if name not in ESTIMATES:
         made = method_class(method)(make_options(method, options))
         return lambda context: made.plan(context, log, Clock())
-    asked = _asked(name, history)
+    asked = _leave_one_out(name, history)
     return lambda context: Plan(
         asked.method.steps(context, asked.matches(context, log)), "reused", "leave one out"
     )

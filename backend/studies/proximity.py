@@ -4,7 +4,7 @@ The paper's recipe (appendix 6.3.1): sample distinct vocabulary tokens, take the
 embedding space, put each token behind one prefix (a, b) or behind two (c, d), and correlate.
 
 Readings of open points: *trained vocabulary* leaves out control tokens, tokens whose embedding is less
-than half as long as the median one, and those that lie in one heap (:func:`heaped`); pairs may share a
+than half as long as the median one, and those that lie in one heap (:func:`in_cluster`); pairs may share a
 token; keys are compared position-free. Layer 0's offsets are zero, so their correlation is undefined there,
 not 0. The Lipschitz constants are not known: the bound shown takes the smallest ones that hold on the
 measured pairs, so it holds by construction, and how far it lies above the distances says how loose the
@@ -138,10 +138,10 @@ def trained_vocabulary(model: LoadedModel) -> tuple[Tensor, NDArray[np.int64]]:
     norms = table.norm(dim=-1)
     usable &= norms >= norms[usable].median() / 2
     ids = usable.nonzero().flatten()
-    return table, ids[~heaped(table[ids])].numpy()
+    return table, ids[~in_cluster(table[ids])].numpy()
 
 
-def heaped(points: Tensor) -> Tensor:
+def in_cluster(points: Tensor) -> Tensor:
     """Which embeddings (tokens, hidden) lie in one heap, as those do that no training text ever held: the
     loss pushes all of them alike, so they stay together whatever the model learns. (tokens,) bool.
 

@@ -119,17 +119,17 @@ def splits_of(names: Sequence[str], card: object = None) -> Splits:
         name for name in names if name.endswith(SUFFIXES) and not _stem(name).startswith("dataset_info")
     )
     splits: dict[tuple[str, str], list[str]] = {}
-    for config, split, patterns in _told(card):
+    for config, split, patterns in _declared_files(card):
         matching = [name for name in readable if any(fnmatchcase(name, pattern) for pattern in patterns)]
         splits.setdefault((config, split), []).extend(matching)
     if not any(splits.values()):
         splits = {}
         for name in readable:
-            splits.setdefault(_named(name), []).append(name)
+            splits.setdefault(_configuration_and_split(name), []).append(name)
     return {place: _one_kind(files) for place, files in splits.items() if files}
 
 
-def _told(card: object) -> Iterator[tuple[str, str, list[str]]]:
+def _declared_files(card: object) -> Iterator[tuple[str, str, list[str]]]:
     """Configuration, split and patterns of file names, as a card has them."""
     for config in _list(card.get("configs") if isinstance(card, dict) else None):
         if isinstance(config, dict):
@@ -143,7 +143,7 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def _named(name: str) -> tuple[str, str]:
+def _configuration_and_split(name: str) -> tuple[str, str]:
     """Configuration and split by a file's name."""
     folders, split = name.split("/")[:-1], _SHARD.sub("", _stem(name))
     if split.isdecimal() and folders:  # main/test/0000.parquet, as the hub converts

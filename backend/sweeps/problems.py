@@ -74,7 +74,7 @@ def pipeline_requests(
     scorer = FORMATS[task.data.format].scorer
     return pipeline, [
         Request(n, values_of(p, pipeline, f"{task.data.path.name}, problem {n + warmup}"), p.golds, scorer)
-        for n, p in enumerate(_drawn(task.data, count, seed), 1 - warmup)
+        for n, p in enumerate(_sampled_problems(task.data, count, seed), 1 - warmup)
     ]  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def judge_problems(task: JudgeTask, problems: int, warmup: int, seed: int) -> li
     if task.data is None:
         request = replace(task.request, seed=seed)
         return [drawn_problem(request, number) for number in numbers]
-    given = _drawn(task.data, problems + warmup, seed)
+    given = _sampled_problems(task.data, problems + warmup, seed)
     if any(p.documents for p in given):
         raise OptionError(
             f"{task.label}: a judge reads a question and candidates, but {task.data.format} has documents "
@@ -118,7 +118,7 @@ def arranged(items: Sequence[Item], lengths: Sequence[int], order: str) -> list[
     return [items[place] for place in places]
 
 
-def _drawn(data: Data, count: int, seed: int) -> list[Problem]:
+def _sampled_problems(data: Data, count: int, seed: int) -> list[Problem]:
     every = read_problems(data.path, data.format)
     _enough(len(every), count, data.path.name)
     return random.Random(f"draw:{seed}").sample(every, count) if data.draw == "random" else every[:count]

@@ -44,7 +44,7 @@ from backend.records.familiarity import (
 )
 from backend.records.prompt import TokenizedPrompt
 from backend.records.request import Decoding, RunRequest
-from backend.session.familiarity import COMPARED, read, reading
+from backend.session.familiarity import COMPARED, reading, surprisals
 from backend.studies.task_requests import as_request
 from backend.training.edits import DENSE, FAMILIES, PIPELINES, PRESET, edited_request
 from backend.training.evaluate import marks, share
@@ -106,7 +106,7 @@ def held_out_requests(count: int, seed: int) -> Iterator[Asked]:
                 yield Asked(kind, as_request(document, DENSE), document)
 
 
-def answered(model: LoadedModel, cases: Sequence[Asked]) -> Iterator[Seen]:
+def answer_cases(model: LoadedModel, cases: Sequence[Asked]) -> Iterator[Seen]:
     """Read requests densely and answer them, ``BATCH`` at a time, agent by agent."""
     engine = Engine(model)
     for start in range(0, len(cases), BATCH):
@@ -124,7 +124,7 @@ def answered(model: LoadedModel, cases: Sequence[Asked]) -> Iterator[Seen]:
             decoded = engine.decode(prefills, Decoding(max_new_tokens=longest))
             for i, prompt, answer in zip(going, prompts, decoded, strict=True):
                 pipeline = part[i].request.pipeline
-                tokens, own = read(model, prompt.ids, answer.ids)
+                tokens, own = surprisals(model, prompt.ids, answer.ids)
                 readings[i].append(reading(prompt.spans, pipeline.inputs, tokens, own))
                 texts[i][pipeline.output(prompt.agent)] = answer.ids
                 final[i] = model.tokens.decode(answer.ids)

@@ -117,12 +117,12 @@ def read_call(kind: type[C], given: Mapping[str, Any]) -> C:
     try:
         return kind.model_validate(dict(given))
     except ValidationError as error:
-        said = [told(kind, dict(one)) for one in error.errors(include_url=False)[:3]]
+        said = [describe_validation_error(kind, dict(one)) for one in error.errors(include_url=False)[:3]]
         first = error.errors(include_url=False)[0]["loc"]
         raise OptionError(" ".join(said), field=".".join(str(part)[:40] for part in first[:2])) from None
 
 
-def told(kind: type[Call], one: Mapping[str, Any]) -> str:
+def describe_validation_error(kind: type[Call], one: Mapping[str, Any]) -> str:
     """One mistake in a sentence."""
     place = ".".join(str(part)[:40] for part in one["loc"])
     if one["type"] == "extra_forbidden":
@@ -160,7 +160,7 @@ def read_run(given: Mapping[str, Any]) -> Asked:
     values: Mapping[str, str] | None = call.values
     known = call.expected
     if values is None:
-        values, answer = drawn(preset, call.example)
+        values, answer = example_request(preset, call.example)
         known = answer if known is None else known
     if known is not None:
         check_text(known, "The known answer", "expected", 2000)
@@ -253,7 +253,7 @@ def own_pipeline(call: RunParameters) -> Pipeline:
     return Pipeline(OWN, "Own agents", "", tuple(agents), tuple(call.declared), scoring=scoring, turns=turns)
 
 
-def drawn(preset: Preset | None, number: int) -> tuple[Mapping[str, str], str | None]:
+def example_request(preset: Preset | None, number: int) -> tuple[Mapping[str, str], str | None]:
     """A request of a scenario's set, with its known answer."""
     if preset is None or preset.request_source == "file":
         raise PromptError(

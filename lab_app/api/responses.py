@@ -34,7 +34,7 @@ def plain(value: Any) -> Any:
     return plain(value.item()) if hasattr(value, "item") else value
 
 
-def said(written: str) -> str:
+def html_text(written: str) -> str:
     """HTML as the text that it shows."""
     return markup.unescape(re.sub(r"<[^>]+>", "", written)).replace("\xa0", " ")
 
@@ -133,7 +133,7 @@ def run_body(record: RunRecord, token: str) -> Body:
             "mode": request.mode,
             "values": dict(request.values),
             "expected": request.expected,
-            "verdict": said(told.sentence_html),
+            "verdict": html_text(told.sentence_html),
             "state": told.state,
             "tone": told.tone,  # same, changed, unclear, or neutral: dense is wrong, or nobody knows
             "familiarity": familiarity_row(record),
@@ -260,7 +260,7 @@ def judged_body(judged: Judged, token: str) -> Body:
             "expected": row.problem.expected,
             "criterion": judged.request.criterion,
             "protocol": judged.request.protocol,
-            "verdict": said(sentence(row, judged.request)),
+            "verdict": html_text(sentence(row, judged.request)),
             "flipped": list(dict.fromkeys(o.method for o in row.outcomes if o.consistent is False)),
             "verdicts": [verdict_body(o) for o in row.outcomes],
             "table": as_json(table(judged))["lines"],

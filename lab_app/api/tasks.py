@@ -60,7 +60,7 @@ def run(lab: VisitStore, callers: Callers, caller: Caller, given: Given) -> Step
         def work() -> Steps:
             if asked.warm:
                 events = visit.engine.warm_up(asked.request, asked.warm, cancel=cancel, shared=asked.shipped)
-                yield from told(events)
+                yield from progress_statuses(events)
             record = None
             for event in paced(visit.engine.run(asked.request, cancel=cancel)):
                 if isinstance(event, RunDone):
@@ -131,7 +131,7 @@ def in_line(
         yield from work()
 
 
-def told(events: Iterator[Any]) -> Steps:
+def progress_statuses(events: Iterator[Any]) -> Steps:
     """The progress of events whose end says nothing."""
     for event in paced(events):
         if isinstance(event, dict):

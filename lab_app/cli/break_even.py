@@ -54,7 +54,7 @@ def break_even(
     )
     out = named_file("json", json, "break-even.json") if json else None
     figures, measured = _figures(context.params)
-    for line in [*said(figures, case, answer(figures.machine, case)), *_beside(measured)]:
+    for line in [*answer_lines(figures, case, answer(figures.machine, case)), *_beside(measured)]:
         print(line)
     if out is not None:
         report = {"bench": "break-even", **plain(figures.machine, case), **measured}
@@ -72,7 +72,7 @@ def _figures(given: Mapping[str, Any]) -> tuple[Figures, dict[str, Any]]:
         return _sheet(given), {}
     why = "this machine is measured. Say what to measure with --model, add --tflops and --gb-s"
     _refuse(given, ("shape",), why)
-    measured = _measured(given)
+    measured = _measure_machine(given)
     return measured_figures(*measured), measured[1]
 
 
@@ -109,7 +109,7 @@ def _sheet(given: Mapping[str, Any]) -> Figures:
     return Figures(machine, machine.name)
 
 
-def _measured(given: Mapping[str, Any]) -> tuple[Machine, dict[str, Any]]:
+def _measure_machine(given: Mapping[str, Any]) -> tuple[Machine, dict[str, Any]]:
     """This machine, and the timed cases with their conditions."""
     from backend.bench.break_even import Measured, measure
     from backend.bench.group import shape_or_model
@@ -124,7 +124,7 @@ def _measured(given: Mapping[str, Any]) -> tuple[Machine, dict[str, Any]]:
     raise AssertionError("a measurement ends with its figures")
 
 
-def said(figures: Figures, case: Case, result: Answer) -> list[str]:
+def answer_lines(figures: Figures, case: Case, result: Answer) -> list[str]:
     """The answer in words."""
     pool = f"{case.mixed} of {case.anchors} anchors mixed" if case.anchors else "no anchors"
     lines = [

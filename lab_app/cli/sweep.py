@@ -163,9 +163,9 @@ def answers(swept: Swept) -> Iterator[str]:
 
     def cells(x: SweepLine, test: Comparison | None) -> tuple[str, ...]:
         return (
-            x.counted, shown(x.accuracy, ".1f", 100), *(shown(x.score, ".3f") for _ in score),
-            shown(x.as_dense, ".1f", 100), *(shown(x.to_none, ".1f", 100) for _ in judged),
-            shown(x.kl_first, ".2g"), *right_or_wrong(test),
+            x.counted, share_text(x.accuracy, ".1f", 100), *(share_text(x.score, ".3f") for _ in score),
+            share_text(x.as_dense, ".1f", 100), *(share_text(x.to_none, ".1f", 100) for _ in judged),
+            share_text(x.kl_first, ".2g"), *right_or_wrong(test),
         )  # fmt: skip
 
     yield from by_cell(swept, head, cells)
@@ -177,8 +177,8 @@ def costs(swept: Swept) -> Iterator[str]:
 
     def cells(x: SweepLine, test: Comparison | None) -> tuple[str, ...]:
         return (
-            shown(x.blocks, ".1f", 100), shown(x.tokens, ".1f", 100), shown(x.ttft_ms, ".1f"),
-            shown(x.ttft_ratio, ".2f"), *times(test),
+            share_text(x.blocks, ".1f", 100), share_text(x.tokens, ".1f", 100), share_text(x.ttft_ms, ".1f"),
+            share_text(x.ttft_ratio, ".2f"), *times(test),
         )  # fmt: skip
 
     yield from by_cell(swept, head, cells)
@@ -191,7 +191,7 @@ def others(swept: Swept) -> Iterator[str]:
         rows.append((f"against {against}",))
         rows += [
             (
-                f"  {x.label}", x.method, str(x.pairs), *right_or_wrong(x), shown(x.ttft_ratio, ".2f"),
+                f"  {x.label}", x.method, str(x.pairs), *right_or_wrong(x), share_text(x.ttft_ratio, ".2f"),
                 *times(x),
             )
             for x in tests
@@ -235,7 +235,7 @@ def times(test: Comparison | None) -> tuple[str, str]:
     return ("-", "-") if test is None else (shown_p(test.wilcoxon), shown_p(test.wilcoxon_holm))
 
 
-def shown(share: Share, form: str, unit: float = 1) -> str:
+def share_text(share: Share, form: str, unit: float = 1) -> str:
     """A figure with its interval, where there is one; ``-`` where nothing was counted."""
     if not share.of:
         return "-"

@@ -147,7 +147,7 @@ def documents(
     from backend.model.load import load_model
     from backend.records.documents import DocumentSpeed
     from backend.studies.document_speed import document_speed
-    from backend.studies.documents import ask, gathered
+    from backend.studies.documents import ask, record_of_rows
 
     file = named_file("out", out, "study.kvdoc")
     models = [load_model(model, device=device)]
@@ -169,7 +169,7 @@ def documents(
                     speed = step
                 else:
                     tell(step.text)
-    study = gathered(models, questions, seed, RowFile(rows_path).rows(), speed)
+    study = record_of_rows(models, questions, seed, RowFile(rows_path).rows(), speed)
     file.write_bytes(study.to_bytes())
     print_documents(study)
     if said := boundary_words(*study.boundary_tax):
@@ -317,7 +317,7 @@ def calibrate_familiarity(
     from backend.base.machine import versions
     from backend.model.load import load_model
     from backend.session.familiarity import CALIBRATION, calibration_file
-    from backend.training.familiarity import answered, calibrate, held_out_requests
+    from backend.training.familiarity import answer_cases, calibrate, held_out_requests
 
     if count < 1:
         raise OptionError(f"--count is {count}; at least 1 is needed. Change it.", field="count")
@@ -329,7 +329,7 @@ def calibrate_familiarity(
     told = named_file("json", json, "familiarity-20.json") if json else None
     requests, seen = list(held_out_requests(count, seed)), []
     with progress() as tell:
-        for one in answered(loaded, requests):
+        for one in answer_cases(loaded, requests):
             seen.append(one)
             tell(f"{len(seen)} of {len(requests)} requests answered")
     calibration, worth = calibrate(loaded, seen)

@@ -24,7 +24,7 @@ from lab_app.cli.common import (
     write_json,
 )
 from lab_app.cli.xray_engine import cache_of, compared, say_beside, say_engine
-from lab_app.cli.xray_model import check_reading, plain, read, say_reading
+from lab_app.cli.xray_model import check_reading, plain, read_log, say_reading
 
 SHOWN = 12  # rows of a table; --json has all
 LONGEST = 44  # characters of an agent's name
@@ -107,7 +107,7 @@ def run_xray(
         report["beside"] = parted.plain()
     if model:
         xrayed = Layouts(calls, result.block), result.advice
-        reading = read(context.params, loading(device, device_map, quantise), xrayed)
+        reading = read_log(context.params, loading(device, device_map, quantise), xrayed)
         say_reading(reading)
         report["model"] = plain(reading)
     if out is not None:

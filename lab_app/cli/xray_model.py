@@ -36,7 +36,7 @@ def check_reading(given: Mapping[str, Any]) -> None:
             raise OptionError(f"--{flag} is for --model, which is not there. Add it.", field="model")
 
 
-def read(
+def read_log(
     given: Mapping[str, Any], loaded_so: Mapping[str, Any], xrayed: tuple[Layouts, Sequence[Advice]]
 ) -> ReadingRecord:
     """Read the log's calls on the model that ``--model`` names; ``xrayed``: their layouts, and what the X-ray

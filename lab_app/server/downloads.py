@@ -123,7 +123,7 @@ def routes(lab: VisitStore, forms: Mapping[str, Any]) -> list[Route]:
     def swept(request: Request) -> Response:
         kind = request.path_params["kind"]
         try:
-            found = sweep_page.saved(lab, request.path_params["token"], kind)
+            found = sweep_page.rows_file(lab, request.path_params["token"], kind)
         except LabError as error:
             return PlainTextResponse(str(error), status_code=404)
         return _file(found, f"sweep.{kind}")

@@ -197,7 +197,7 @@ class RequestGuard:
         if path == "/" and self._static_lab:
             wait = {"Retry-After": "60", "Cache-Control": "no-store"}
             return HTMLResponse(html(ELSEWHERE, BUSY, self._static_lab), status_code=503, headers=wait)
-        return told(BUSY, 503, path)
+        return refusal(BUSY, 503, path)
 
     async def _let_in(self, request: Request, address: str, receive: Receive, send: Send) -> None:
         """Look for the session that a request names and for what its body unfolds to, and pass it on."""
@@ -209,14 +209,14 @@ class RequestGuard:
                     content = await Request(scope, receive).body()
             except TimeoutError:
                 late = f"The body did not arrive within {limits.BODY_SECONDS:.0f} s. Send it again."
-                await told(late, 408, path)(scope, receive, send)
+                await refusal(late, 408, path)(scope, receive, send)
                 return
             refused = self._call(request, address, content)
             receive = again(content, receive)
         elif path.startswith(HEARTBEAT) or path == API + "queue/data":
             name = request.query_params.get("session_hash") or path.removeprefix(HEARTBEAT)
             if not self.counts.names.belongs(name, self.browsers.known(request)):
-                refused = told(NOT_YOURS, 403, path)
+                refused = refusal(NOT_YOURS, 403, path)
         if refused is not None:
             await refused(scope, receive, send)
         elif path.startswith(HEARTBEAT):
@@ -228,23 +228,23 @@ class RequestGuard:
         """Why a call is refused, or None; the session that it names is remembered as its browser's."""
         path, browser = request.scope["path"], self.browsers.known(request)
         if not self.counts.calls.ask(address):
-            return told(MANY_CALLS, 429, path)
+            return refusal(MANY_CALLS, 429, path)
         if over := excess(content, limits.MOST_BODY, limits.MOST_VALUES):
-            return told(f"The body {over}. Send less.", 413, path)
+            return refusal(f"The body {over}. Send less.", 413, path)
         try:
             body: Any = json.loads(content)
         except (ValueError, RecursionError):
             return None  # the framework says so
         name = body.get("session_hash") if isinstance(body, dict) else None
         if name is None:  # a program's call for itself, which is a session of its own
-            return None if self.counts.names.new(address) else told(MANY_PAGES, 429, path)
+            return None if self.counts.names.new(address) else refusal(MANY_PAGES, 429, path)
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            return told("This is no name of a session: letters and digits, up to 128.", 400, path)
+            return refusal("This is no name of a session: letters and digits, up to 128.", 400, path)
         if not self.counts.names.belongs(name, browser):
-            return told(NOT_YOURS, 403, path)
+            return refusal(NOT_YOURS, 403, path)
         if not browser and path in (JOIN, API + "cancel") and not self._for_programs(body.get("fn_index")):
-            return told(NOT_OPENED, 403, path)
-        return None if self.counts.names.take(name, browser, address) else told(MANY_PAGES, 429, path)
+            return refusal(NOT_OPENED, 403, path)
+        return None if self.counts.names.take(name, browser, address) else refusal(MANY_PAGES, 429, path)
 
     def refusal(self, request: Request, address: str = "") -> PlainTextResponse | None:
         """The answer to a request that is refused, or None."""
@@ -277,7 +277,7 @@ class RequestGuard:
         return None
 
 
-def told(said: str, status: int, path: str) -> Response:
+def refusal(said: str, status: int, path: str) -> Response:
     """A refusal; the page's script shows what stands under *detail*."""
     if path == JOIN:
         return JSONResponse({"detail": said}, status_code=status)

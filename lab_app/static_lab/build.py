@@ -34,7 +34,7 @@ from viz.base.figure import card_html
 from viz.base.format import clip
 from viz.base.html import joined
 from viz.judge.verdict_grid import baseline, grid_html, picks_html, repaired, sentence, tone
-from viz.pages.tour import told
+from viz.pages.tour import describe_step
 from viz.run.comparison import comparison_html
 from viz.run.report import data_script, report_html
 from viz.run.token_strip import strip_html
@@ -74,7 +74,7 @@ def build(
         LabError: ``out`` holds something, or a saved run cannot be read.
     """
     site = Site(out)
-    runs = list(_saved(added))  # first, since one of them may be damaged
+    runs = list(_numbered_runs(added))  # first, since one of them may be damaged
     model = load_model("embedded")
     opening = RunRecord.load(FIRST_RUN)
     say("One run under many settings")
@@ -160,7 +160,7 @@ def add_tour(site: Site) -> None:
     """A page a step, and the runs behind them."""
     every = [(step, record) for step in steps() if (record := recorded(step.key)) is not None]
     for at, (step, record) in enumerate(every):
-        found = told(step.key, record)
+        found = describe_step(step.key, record)
         said = notes(step, record, False)
         reveals = {
             key: Markup(tour_html.reveal(step, found, key, record, False, said)) for key in step.choices
@@ -231,7 +231,7 @@ def add_documents(site: Site) -> None:
         site.add_document(path, TEXTS, DOCUMENTS[path.relative_to(ROOT).as_posix()], known)
 
 
-def _saved(added: Iterable[Path]) -> Iterable[tuple[str, RunRecord]]:
+def _numbered_runs(added: Iterable[Path]) -> Iterable[tuple[str, RunRecord]]:
     """Saved runs by a number each."""
     files = [
         file

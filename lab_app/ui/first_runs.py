@@ -56,7 +56,7 @@ def first_run(folder: Path | None, page: str) -> Any:
         return None
 
 
-def standing(old: bool, saved: bool, edited: str) -> str:
+def results_notice(old: bool, saved: bool, edited: str) -> str:
     """The line above results that stand: they are of an earlier setup, they were saved, or nothing."""
     if old:
         return html.status(edited, "edited")

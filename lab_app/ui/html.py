@@ -11,7 +11,7 @@ from viz.base.format import clip, duration, escape, plural, size
 from viz.run.verdict_card import QUESTION_1
 
 
-def known(example: Example | None, values: Mapping[str, str]) -> str:
+def known_answer(example: Example | None, values: Mapping[str, str]) -> str:
     """The known answer, while the request is still the one of the set."""
     if example is None or example.answer is None:
         return ""

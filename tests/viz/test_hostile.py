@@ -117,7 +117,7 @@ def of_run() -> Iterator[Any]:
 def of_tour() -> Iterator[Any]:
     for key in tour.STEPS:
         record = hostile.sullied(hostile.RunRecord.load(TOUR / f"{key}.kvrun"))
-        found = tour.told(key, record)
+        found = tour.describe_step(key, record)
         yield verdict.verdict(record).sentence_html
         yield from found.sentences
         yield from found.views

@@ -25,7 +25,7 @@ PATTERNS = ("", "/", "\\", "x", "-", "|", "+")
 def views(record: RunRecord, agent: int, method: str, span: str | None = None) -> tuple[FigureView, ...]:
     """All figures of an agent, for each token that was measured."""
     measured = [query for query in QUERIES if probes(record, agent, query)]
-    out = [(mass_by_slot(record, agent, q), *_closer(record, agent, method, q, span)) for q in measured]
+    out = [(mass_by_slot(record, agent, q), *_detail_views(record, agent, method, q, span)) for q in measured]
     return tuple(view for group in out for view in group) or (mass_by_slot(record, agent, "first"),)
 
 
@@ -38,10 +38,10 @@ def slot_views(record: RunRecord, agent: int) -> tuple[FigureView, ...]:
 def closer_views(record: RunRecord, agent: int, method: str) -> tuple[FigureView, ...]:
     """And the others: by layer, by head and by token."""
     measured = [query for query in QUERIES if probes(record, agent, query)]
-    return tuple(view for query in measured for view in _closer(record, agent, method, query))
+    return tuple(view for query in measured for view in _detail_views(record, agent, method, query))
 
 
-def _closer(
+def _detail_views(
     record: RunRecord, agent: int, method: str, query: str, span: str | None = None
 ) -> tuple[FigureView, ...]:
     return (

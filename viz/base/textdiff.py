@@ -27,10 +27,10 @@ def diff_html(reference: Sequence[str], tokens: Sequence[str], start: int | None
             out.append(plain_html(tokens[c:d]))
             continue
         if b > a:
-            out.append(DELETED.format(_shown(reference[a:b])))
+            out.append(DELETED.format(_visible_text(reference[a:b])))
         if d > c:
             first = " kv-first" if start is not None and c <= start < d else ""
-            out.append(INSERTED.format(first, _shown(tokens[c:d])))
+            out.append(INSERTED.format(first, _visible_text(tokens[c:d])))
     return Markup().join(out)
 
 
@@ -39,6 +39,6 @@ def plain_html(tokens: Sequence[str]) -> Markup:
     return escape("".join(tokens))
 
 
-def _shown(tokens: Sequence[str]) -> str:
+def _visible_text(tokens: Sequence[str]) -> str:
     text = "".join(tokens)
     return text if text.strip() else text.replace("\n", "↵\n").replace(" ", "␣") or "∅"

@@ -74,7 +74,7 @@ def documents_html(record: RunRecord, folded: bool = False) -> Markup:
                 "name": name[:1].upper() + name[1:],
                 "tokens": sum(every[0].tokens.values()),
                 "text": words.clip(record.request.values.get(every[0].name, ""), 80),
-                "known": _known(every),
+                "known": _was_cached(every),
                 "every": every,
             }
         )
@@ -92,7 +92,7 @@ def finding(record: RunRecord) -> str:
     """How many texts an earlier run had encoded already."""
     agent = final_agent(record)
     columns = [treated(record, agent, label) for label in words.others(record)]
-    sentences = [_known(every) for every in zip(*columns, strict=True)]
+    sentences = [_was_cached(every) for every in zip(*columns, strict=True)]
     taken = [known for known in sentences if known is not None]
     if not taken:
         return "No text’s own cache was used in this run."
@@ -104,6 +104,6 @@ def finding(record: RunRecord) -> str:
     return f"{plural(old, 'text')} already known, {new} encoded in this run."
 
 
-def _known(every: Sequence[Treated]) -> bool | None:
+def _was_cached(every: Sequence[Treated]) -> bool | None:
     """Was a text's cache there before this run? None where no method took it."""
     return next((t.known for t in every if t.known is not None), None)

@@ -37,7 +37,7 @@ class Told:
     Attributes:
         choice: the key of the prediction that came true; None where this run decides none.
         shows: does the run show the effect that the step is about?
-        sentences: one or two for a person; :func:`told` escapes what is no :class:`Markup` in them.
+        sentences: one or two for a person; :func:`describe_step` escapes what is no :class:`Markup` in them.
         views: figures.
         texts: are the agents' texts side by side worth a look?
         strip: the agent whose prompt is shown token by token, if one is.
@@ -51,7 +51,7 @@ class Told:
     strip: int | None = None
 
 
-def told(key: str, record: RunRecord) -> Told:
+def describe_step(key: str, record: RunRecord) -> Told:
     """What ``record`` says at the step ``key``."""
     found = STEPS[key](record)
     return replace(found, sentences=tuple(map(escape, found.sentences)))
@@ -63,13 +63,14 @@ def told(key: str, record: RunRecord) -> Told:
 def answers(record: RunRecord, label: str) -> tuple[int, int]:
     """Agents whose answer (or text, where none is read) is dense's, and all agents."""
     same = sum(
-        _said(record.outcome(agent, label)) == _said(record.outcome(agent, words.dense_label(record)))
+        _answer_text(record.outcome(agent, label))
+        == _answer_text(record.outcome(agent, words.dense_label(record)))
         for agent in record.agents
     )
     return same, len(record.agents)
 
 
-def _said(outcome: Outcome) -> str:
+def _answer_text(outcome: Outcome) -> str:
     return outcome.text.strip() if outcome.answer is None else outcome.answer
 
 
@@ -159,7 +160,11 @@ def prefix(record: RunRecord) -> Told:
     label, dense = words.others(record)[0], words.dense_label(record)
     same, total = answers(record, label)
     choice = "all" if same == total else "some" if same else "none"
-    lost = [a for a in record.agents if _said(record.outcome(a, label)) != _said(record.outcome(a, dense))]
+    lost = [
+        a
+        for a in record.agents
+        if _answer_text(record.outcome(a, label)) != _answer_text(record.outcome(a, dense))
+    ]
     kept, tokens = words.cached_tokens(record, label)
     said = [
         f"{same} of {total} answers are the full read’s, with {percent(kept, tokens)} of the prompts’ tokens "

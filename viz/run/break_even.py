@@ -79,7 +79,9 @@ def break_even_view(record: RunRecord) -> FigureView:
             hoverinfo="skip",
             line={"color": look.colour, "dash": look.dash, "width": 1.5},
         )
-    sentences = [_said(looks[m].name, lines.get(m), lines.get(dense), longest) for m in words.others(record)]
+    sentences = [
+        _finding(looks[m].name, lines.get(m), lines.get(dense), longest) for m in words.others(record)
+    ]
     finding = " ".join(sentences) or "Only the full read ran."
     how = (
         "Each mark is an agent; the lines are straight ones through a method’s agents. Left of where a line "
@@ -111,7 +113,7 @@ def crossing(reuse: Line, dense: Line) -> float | None:
     return (reuse.at_nothing - dense.at_nothing) / slope if slope > 0 else None
 
 
-def _said(name: str, reuse: Line | None, dense: Line | None, longest: int) -> str:
+def _finding(name: str, reuse: Line | None, dense: Line | None, longest: int) -> str:
     if reuse is None or dense is None:
         return f"{name}: too few agents reused prompts of different lengths to say."
     meets = crossing(reuse, dense)

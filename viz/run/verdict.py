@@ -140,7 +140,7 @@ def verdict(record: RunRecord) -> Verdict:
         head += "."
         evidence = next((c for c in chose if c.evidence), None)
     elif worded or same:
-        head = _kept(record, worded, same)
+        head = _agreements(record, worded, same)
         evidence = next((c for c in worded if c.evidence), None)
     else:
         head, evidence = Markup("Nothing was reused, so nothing could change."), None
@@ -228,7 +228,7 @@ def _nothing_to_judge(
     return html("The answer changed: the full read answers {}, {}{}. {}.", _answer(ref), each, tail, unknown)
 
 
-def _kept(record: RunRecord, worded: list[Compared], same: list[Compared]) -> Markup:
+def _agreements(record: RunRecord, worded: list[Compared], same: list[Compared]) -> Markup:
     kept = worded + same
     ref = kept[0].dense
     if worded:

@@ -177,7 +177,7 @@ def by_length(figures: Figures, case: Case) -> FigureView:
     )
     columns = ("prompt (tokens)", "full read (ms)", "reuse (ms)", "full read / reuse")
     return FigureView(
-        "pays_length", "From what length is the first token sooner?", how, _said(case, result), drawing,
+        "pays_length", "From what length is the first token sooner?", how, _finding(case, result), drawing,
         columns, tuple(rows),
     )  # fmt: skip
 
@@ -188,7 +188,7 @@ def _end(figures: Figures, case: Case, least: int | None) -> int:
     return min(LONGEST, round(max([1.5 * case.prompt, *(1.15 * x for x in near if x < 8 * case.prompt)])))
 
 
-def _said(case: Case, result: Answer) -> str:
+def _finding(case: Case, result: Answer) -> str:
     times = ratio(result.dense_ms, result.reuse_ms)
     fast = (
         f"A prompt of {plural(case.prompt, 'token')} has its first token {times} as fast as the full read’s"

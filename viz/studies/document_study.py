@@ -22,7 +22,7 @@ def views(study: DocumentStudy) -> tuple[FigureView, ...]:
     return accuracy(study), by_position(study), by_documents(study), compression(study), speed(study)
 
 
-def _shown(study: DocumentStudy) -> list[str]:
+def _answered_arms(study: DocumentStudy) -> list[str]:
     """Labels of arms with uncompressed documents that were asked at all."""
     return [a.label for a in study.arms if a.compression == "none" and study.share(a.label)[1]]
 
@@ -56,7 +56,7 @@ def accuracy(study: DocumentStudy) -> FigureView:
         "arm", "weights", "right", "of", "share", "95% from", "95% to", "full read on the same weights",
         "gap recovered", "gap 95% from", "gap 95% to",
     )  # fmt: skip
-    labels = _shown(study)
+    labels = _answered_arms(study)
     if not labels:
         return empty_view("documents_accuracy", title, NOT_RUN, columns)
     top = labels[0]
@@ -150,7 +150,7 @@ def _lines(
 
 def _compared(study: DocumentStudy) -> list[str]:
     """The arms that lines can hold: dense on the base's weights, and the methods; not dense on others'."""
-    shown = _shown(study)
+    shown = _answered_arms(study)
     return [label for label in shown if label == shown[0] or study.arms[study.arm(label)].method != "dense"][
         :7
     ]

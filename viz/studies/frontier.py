@@ -46,14 +46,14 @@ def finding(found: Frontier) -> str:
     best, simplest = by_name[found.best], by_name[found.simplest]
     limit = percent(found.limit, 1)
     said = f"Of {plural(found.tried, 'composition')} the fewest flips at {limit} of the tokens or less: "
-    said += f"{_told(best)}."
+    said += f"{_describe_point(best)}."
     said += (
         " It is the simplest within noise, too." if simplest == best
-        else f" The simplest within noise: {_told(simplest)}."
+        else f" The simplest within noise: {_describe_point(simplest)}."
     )  # fmt: skip
     if found.confirmed is not None:
         behind = [x.row.method for x in found.against if x.difference.high >= 0]
-        said += f" On other problems: {_told(found.confirmed)}, " + (
+        said += f" On other problems: {_describe_point(found.confirmed)}, " + (
             "ahead of every row it is compared with, at equal tokens computed."
             if found.ahead
             else f"not clearly ahead of {', '.join(behind)} at equal tokens computed."
@@ -94,7 +94,7 @@ def _numbers(p: FrontierPoint) -> tuple[str, ...]:
             f"{100 * c.value:.1f} [{100 * c.low:.1f}, {100 * c.high:.1f}]")  # fmt: skip
 
 
-def _told(p: FrontierPoint) -> str:
+def _describe_point(p: FrontierPoint) -> str:
     return f"{p.method} ({p.flips} of {p.share.of} at {percent(p.cost.value, 1)} of the tokens)"
 
 

@@ -40,7 +40,7 @@ def views(record: BlendStudy) -> tuple[FigureView, ...]:
     )
 
 
-def _drawn(values: NDArray[np.float64], log: bool) -> NDArray[np.float64]:
+def _plottable(values: NDArray[np.float64], log: bool) -> NDArray[np.float64]:
     """What is 0 has no place on a log axis."""
     return np.maximum(values, TINY) if log else values
 
@@ -56,11 +56,11 @@ def by_ratio(record: BlendStudy, kind: str) -> FigureView:
     for axis, mask in zip(("", "2"), masks, strict=False):
         for index, choice in enumerate(record.request.choices):
             mean, low, high = record.mean(kind, choice, mask)
-            drawn = _drawn(mean, log)
+            drawn = _plottable(mean, log)
             drawing.add_scatter(
                 x=list(ratios),
                 y=drawn,
-                error_y=interval(drawn - _drawn(low, log), _drawn(high, log) - drawn),
+                error_y=interval(drawn - _plottable(low, log), _plottable(high, log) - drawn),
                 mode="lines+markers",
                 name=NAMES[choice],
                 line={"color": METHOD_COLOURS[1 + index], "width": 2},

@@ -55,7 +55,7 @@ def curves(report: Mapping[str, Any]) -> list[Curve]:
     return out
 
 
-def said(value: float, percent: bool) -> str:
+def axis_value(value: float, percent: bool) -> str:
     """A value as the axis writes it."""
     return f"{100 * value:.0f}%" if percent else number(value)
 
@@ -63,7 +63,10 @@ def said(value: float, percent: bool) -> str:
 def finding(drawn: Sequence[Curve]) -> str:
     """Every curve's first and last point, in a sentence."""
     ends = [(curve, curve.points[0][1], curve.points[-1][1]) for curve in drawn]
-    parts = [f"{c.name} {said(first, c.percent)} and {said(last, c.percent)}" for c, first, last in ends]
+    parts = [
+        f"{c.name} {axis_value(first, c.percent)} and {axis_value(last, c.percent)}"
+        for c, first, last in ends
+    ]
     return f"First and last: {'; '.join(parts)}." if parts else "Nothing was measured."
 
 
@@ -173,7 +176,7 @@ def _axes(
             WIDTH - RIGHT,
             strength,
         )
-        yield _text(LEFT - 8, up(y) + 4, said(y, True) if percent else f"{y:g}", "end")
+        yield _text(LEFT - 8, up(y) + 4, axis_value(y, True) if percent else f"{y:g}", "end")
     for x in places:
         yield _text(across(x), HEIGHT - BOTTOM + 18, f"{x:g}")
     yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, axes["x"])

@@ -48,7 +48,7 @@ def styles(swept: Swept) -> dict[str, MethodStyle]:
     return method_styles(labels, {label: label.split(":")[0] for label in labels})
 
 
-def _named(swept: Swept, line: SweepLine | Comparison) -> str:
+def _line_name(swept: Swept, line: SweepLine | Comparison) -> str:
     return f"{styles(swept)[line.method].name} in {clip(line.label)}"
 
 
@@ -67,7 +67,7 @@ def right(swept: Swept) -> FigureView:
         worst = sure[0]
         finding = (
             f"{len(sure)} of {plural(len(tests), 'test')} against the full read are clear. Most: "
-            f"{_named(swept, worst)} lost {worst.only_other} that the full read had right, and won "
+            f"{_line_name(swept, worst)} lost {worst.only_other} that the full read had right, and won "
             f"{worst.only_mine}."
         )
     how = (
@@ -90,7 +90,7 @@ def score(swept: Swept) -> FigureView:
         finding = "No method scores below the full read."
         if most.score.value < dense[most.cell].value:
             finding = (
-                f"Most lost: {_named(swept, most)}, {number(most.score.value)}; the full read has "
+                f"Most lost: {_line_name(swept, most)}, {number(most.score.value)}; the full read has "
                 f"{number(dense[most.cell].value)}."
             )
     how = (
@@ -120,7 +120,7 @@ def as_dense(swept: Swept) -> FigureView:
             "Every answer is the full read’s."
             if low.as_dense.value == 1
             else (
-                f"Furthest from the full read: {_named(swept, low)}, "
+                f"Furthest from the full read: {_line_name(swept, low)}, "
                 f"{percent(low.as_dense.value, 1)} of {plural(low.as_dense.of, 'answer')} as the full read’s."
             )
         )
@@ -144,7 +144,7 @@ def cached(swept: Swept) -> FigureView:
     most = max((x for x in swept.lines if x.tokens.of), key=lambda x: x.tokens.value, default=None)
     finding = "No prompt has been read yet."
     if most is not None:
-        finding = f"Most: {_named(swept, most)}, {percent(most.tokens.value, 1)} of its tokens."
+        finding = f"Most: {_line_name(swept, most)}, {percent(most.tokens.value, 1)} of its tokens."
     how = "Share of all agents’ prompt tokens that came from a cache; bars: 95% (bootstrap over problems)."
     return _dots(
         swept, "sweep_tokens", "How much came from a cache?", how, finding, "prompt tokens from a cache",
@@ -159,7 +159,9 @@ def sooner(swept: Swept) -> FigureView:
     if others:
         best = max(others, key=lambda x: x.ttft_ratio.value)
         finding = "Soonest" if best.ttft_ratio.value > 1 else "None is faster than the full read. Nearest"
-        finding += f": {_named(swept, best)}, {number(best.ttft_ratio.value)} times as fast as the full read"
+        finding += (
+            f": {_line_name(swept, best)}, {number(best.ttft_ratio.value)} times as fast as the full read"
+        )
         low, high = best.ttft_ratio.low, best.ttft_ratio.high
         finding += f" (95%: {number(low)} to {number(high)})." if math.isfinite(low) else "."
     how = (
@@ -319,7 +321,7 @@ def others_html(swept: Swept) -> Markup:
     if sure:
         most = sure[0]
         finding = (
-            f"{len(sure)} of {plural(judged, 'test')} are clear. Most: {_named(swept, most)} lost "
+            f"{len(sure)} of {plural(judged, 'test')} are clear. Most: {_line_name(swept, most)} lost "
             f"{most.only_other} that {most.against} had right, and won {most.only_mine}."
         )
     groups = [

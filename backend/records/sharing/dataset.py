@@ -52,7 +52,7 @@ class DatasetCopy:
             api = HfApi()
         self._api, self._where = api, {"repo_id": repository, "repo_type": "dataset"}
         self._paths: dict[str, str] = {}
-        with _told(f"The dataset repository {repository} cannot be used"):
+        with _hub_errors(f"The dataset repository {repository} cannot be used"):
             api.create_repo(**self._where, private=True, exist_ok=True)
             private = bool(api.repo_info(**self._where).private)
         if not private:
@@ -68,7 +68,7 @@ class DatasetCopy:
             RecordError: it cannot be reached.
         """
         found = []
-        with _told("The dataset repository cannot be listed"):
+        with _hub_errors("The dataset repository cannot be listed"):
             for entry in self._api.list_repo_tree(**self._where, recursive=True):
                 if match := _PATH.fullmatch(entry.path):
                     day = datetime.strptime(match[1], "%Y-%m-%d").replace(tzinfo=UTC)
@@ -83,7 +83,7 @@ class DatasetCopy:
             RecordError: it cannot be added.
         """
         path = f"runs/{datetime.fromtimestamp(now, UTC):%Y-%m-%d}/{name}.kvbundle"
-        with _told("The run could not be stored in the dataset repository"):
+        with _hub_errors("The run could not be stored in the dataset repository"):
             self._api.upload_file(
                 **self._where, path_or_fileobj=content, path_in_repo=path, commit_message="A shared run"
             )
@@ -97,7 +97,7 @@ class DatasetCopy:
         """
         if name not in self._paths:
             return None
-        with tempfile.TemporaryDirectory() as folder, _told("The stored run cannot be read just now"):
+        with tempfile.TemporaryDirectory() as folder, _hub_errors("The stored run cannot be read just now"):
             found = self._api.hf_hub_download(**self._where, filename=self._paths[name], local_dir=folder)
             return Path(found).read_bytes()
 
@@ -109,7 +109,7 @@ class DatasetCopy:
         """
         paths = [self._paths[name] for name in names if name in self._paths]
         if paths:
-            with _told("Expired runs stay in the dataset repository"):
+            with _hub_errors("Expired runs stay in the dataset repository"):
                 self._api.delete_files(
                     **self._where, delete_patterns=paths, commit_message=f"Expired: {len(paths)}"
                 )
@@ -118,7 +118,7 @@ class DatasetCopy:
 
 
 @contextmanager
-def _told(said: str) -> Iterator[None]:
+def _hub_errors(said: str) -> Iterator[None]:
     """Whatever the hub's client raises becomes a :class:`RecordError`, without secrets."""
     try:
         with quiet_lookups():

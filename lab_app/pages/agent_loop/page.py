@@ -18,10 +18,10 @@ from backend.records.agent_loop import (
     LIMITS,
     LoopRequest,
     cut,
-    gathered,
     loop_pipeline,
     loop_questions,
     over,
+    record_of_rows,
     turns_of,
 )
 from backend.records.events import AgentDone, Progress, RunDone, TextSoFar
@@ -30,7 +30,7 @@ from backend.records.run import Outcome, RunRecord
 from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import fields, html, text
 from lab_app.ui.components import figure_view, payload, raw_html
-from lab_app.ui.first_runs import first_run, standing
+from lab_app.ui.first_runs import first_run, results_notice
 from lab_app.ui.method_chips import chosen_methods, method_chips, usable_methods
 from lab_app.ui.method_choice import MOST_COLUMNS
 from lab_app.ui.one_run import cancelled, field_errors, one_run_in_turn
@@ -147,9 +147,9 @@ def refresh(visit: Visit, given: Given) -> Update:
     except LabError as error:
         update = told(error) | {"cost": ""}
     asked = mine.example if request is not None and request.expected is not None else None
-    update["expected"] = html.known(asked, asked.values) if asked else ""
+    update["expected"] = html.known_answer(asked, asked.values) if asked else ""
     if visit.cancel is None and mine.ran is not None:
-        update["status"] = standing(request != mine.ran, mine.saved, text.LOOP_EDITED)
+        update["status"] = results_notice(request != mine.ran, mine.saved, text.LOOP_EDITED)
     return update
 
 
@@ -206,7 +206,7 @@ def shown(visit: Visit, record: RunRecord) -> Update:
     mine, names = state(visit), {m.label: m.name for m in record.request.methods}
     modes: Any = tuple(dict.fromkeys(row["mode"] for row in mine.rows))
     asked = LoopRequest(record.request.methods, len(mine.rows), modes=modes)
-    so_far = gathered(asked, record.model, mine.rows)
+    so_far = record_of_rows(asked, record.model, mine.rows)
     count = plural(len(mine.rows), "episode")
     return {
         "status": "",

@@ -20,7 +20,7 @@ from lab_app.pages.documents import trained_weights as documents_trained
 from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import fields, html, text
 from lab_app.ui.components import raw_html
-from lab_app.ui.first_runs import first_run, standing
+from lab_app.ui.first_runs import first_run, results_notice
 from lab_app.ui.method_chips import chosen_methods, method_chips, usable_methods
 from lab_app.ui.method_choice import MOST_COLUMNS
 from lab_app.ui.one_run import cancelled, field_errors, one_run_in_turn
@@ -123,7 +123,7 @@ def slot_of(field: str | None) -> str:
     return f"text_{int(number) - 1}" if number.isdecimal() else "run"
 
 
-def told(error: LabError | None) -> Update:
+def page_errors(error: LabError | None) -> Update:
     """Messages beside their places."""
     return field_errors(error, slot_of)
 
@@ -139,7 +139,7 @@ def arrive(page: PageBuilder, visit: Visit) -> Update:
         values = record.request.values
         mine.example, mine.ran, mine.saved = Example(values, record.request.expected), record.request, True
         mine.token = visit.keep(record, show=False)
-        found = on_cards(values) | shown(visit, record)
+        found = fill_form(values) | render_run(visit, record)
     return found | usable_methods(page) | documents_trained.arrive(visit)
 
 
@@ -149,18 +149,18 @@ def choose(visit: Visit, given: Given) -> Update:
     if given["preset"] not in EXAMPLES:
         raise PromptError(f"There are no examples {str(given['preset'])[:40]!r}. Choose one of the list.")
     mine.preset, mine.next_example = given["preset"], 0
-    return following(visit, given)
+    return next_example(visit, given)
 
 
-def following(visit: Visit, given: Given) -> Update:
+def next_example(visit: Visit, given: Given) -> Update:
     """The next example of the kind."""
     mine = state(visit)
     mine.example = found = preset_requests(load_preset(mine.preset), mine.next_example + 1)[-1]
     mine.next_example += 1
-    return on_cards(found.values)
+    return fill_form(found.values)
 
 
-def on_cards(values: Mapping[str, str]) -> Update:
+def fill_form(values: Mapping[str, str]) -> Update:
     """A request's texts and question in their boxes."""
     texts = [value for name, value in values.items() if name != QUESTION]
     return {"text": texts, "question": values[QUESTION]}
@@ -171,14 +171,14 @@ def refresh(visit: Visit, given: Given) -> Update:
     mine, request = state(visit), None
     try:
         request = read(visit, given)
-        update = told(None) | {"cost": html.cost(visit.engine.estimate(request), 0, 0.0)}
+        update = page_errors(None) | {"cost": html.cost(visit.engine.estimate(request), 0, 0.0)}
     except LabError as error:
-        update = told(error) | {"cost": ""}
+        update = page_errors(error) | {"cost": ""}
     expected = mine.example if request is not None and request.expected is not None else None
-    update["expected"] = html.known(expected, expected.values) if expected else ""
+    update["expected"] = html.known_answer(expected, expected.values) if expected else ""
     if visit.cancel is None and mine.ran is not None:
         old = request is None or not same_request(request, mine.ran)
-        update["status"] = standing(old, mine.saved, text.DOCUMENTS_EDITED)
+        update["status"] = results_notice(old, mine.saved, text.DOCUMENTS_EDITED)
     return update
 
 
@@ -187,7 +187,7 @@ def same_request(a: RunRequest, b: RunRequest) -> bool:
     return dataclasses.replace(a, expected=None) == dataclasses.replace(b, expected=None)
 
 
-def above(visit: Visit, given: Given) -> tuple[str, RunRequest | None]:
+def current_request(visit: Visit, given: Given) -> tuple[str, RunRequest | None]:
     """The chosen kind of example, and what stands on the page; None where it is wrong."""
     try:
         return state(visit).preset, read(visit, given)
@@ -195,7 +195,7 @@ def above(visit: Visit, given: Given) -> tuple[str, RunRequest | None]:
         return state(visit).preset, None
 
 
-RATIO = documents_ratio.section(READS, above)
+RATIO = documents_ratio.section(READS, current_request)
 
 
 # -- running
@@ -206,16 +206,16 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         request = read(visit, given)
-        yield told(None)
+        yield page_errors(None)
         record = yield from live(request, visit.engine.run(request, cancel=cancel))
         mine = state(visit)
         mine.ran, mine.token, mine.saved = request, visit.keep(record, show=False), False
-        yield shown(visit, record)
+        yield render_run(visit, record)
 
-    yield from one_run_in_turn(lab, visit, work, told)
+    yield from one_run_in_turn(lab, visit, work, page_errors)
 
 
-def shown(visit: Visit, record: RunRecord) -> Update:
+def render_run(visit: Visit, record: RunRecord) -> Update:
     """A finished run."""
     agent = record.agents[-1]
     return {
@@ -286,7 +286,7 @@ def connect(page: PageBuilder) -> None:
     page.arrives(lambda visit, given: arrive(page, visit))
     page.follows(refresh, *READS, when=[page[name].input for name in ("cards", "asked", "chips")])
     page.on(page.event("preset"), choose, "preset", follow=True)
-    page.on(page.event("next"), following, follow=True)
+    page.on(page.event("next"), next_example, follow=True)
     page.stream(page["run"].click, partial(run, page.lab), *READS)
     page.on(page["cancel"].click, cancelled)
     page.to_pipeline(page["closer"].click, open_in_pipeline)

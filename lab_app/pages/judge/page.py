@@ -37,7 +37,7 @@ from lab_app.pages.judge.layout import build_inputs, build_results
 from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import html, text
 from lab_app.ui.components import payload
-from lab_app.ui.first_runs import first_run, standing
+from lab_app.ui.first_runs import first_run, results_notice
 from lab_app.ui.method_chips import usable_methods
 from lab_app.ui.one_run import cancelled, field_errors, one_run_in_turn
 from lab_app.ui.page import PageBuilder, PageSpec
@@ -195,7 +195,7 @@ def refresh(visit: Visit, given: Given) -> Update:
         said += f" {text.JUDGE_WROTE if same else text.JUDGE_CHANGED}"
     update["source-help"] = f'<p class="kv-help">{escape(said)}</p>'
     if visit.cancel is None and mine.ran is not None:
-        update["status"] = standing(request != mine.ran, mine.saved, text.DOCUMENTS_EDITED)
+        update["status"] = results_notice(request != mine.ran, mine.saved, text.DOCUMENTS_EDITED)
     return update
 
 

@@ -111,7 +111,7 @@ class Handlers:
             adopt(visit, form, request)
         except LabError as error:
             update |= problems(error, visit, form) | {"cost": html.cannot_run(str(error))}
-        update["known"] = html.known(state(visit).example, form.values)
+        update["known"] = html.known_answer(state(visit).example, form.values)
         with contextlib.suppress(LabError):
             update["bench_kept"] = self._kept(visit, form)
         if form.pinned != state(visit).pinned:

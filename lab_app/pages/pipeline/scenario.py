@@ -114,7 +114,7 @@ class ScenarioChoice:
         state(visit).value_names = forms.value_boxes(preset.pipeline)
         values = found.values if found else {}
         update: Update = {
-            "known": html.known(found, values),
+            "known": html.known_answer(found, values),
             "pick_example.value": "",
             "gallery_note": pipeline_html.gallery_note(None, True, self.same_weights()),
         }

@@ -19,7 +19,7 @@ from backend.records.request import RunRequest
 from backend.records.sweep import Count, Swept
 from lab_app.ui import html, text
 from lab_app.ui.components import figure_view, payload, section
-from lab_app.ui.first_runs import first_run, standing
+from lab_app.ui.first_runs import first_run, results_notice
 from lab_app.ui.one_run import cancelled, field_errors, one_run
 from lab_app.ui.page import PageBuilder, PageSpec
 from lab_app.ui.types import Given, Update
@@ -73,12 +73,12 @@ def examples() -> dict[str, str]:
     return found
 
 
-def asked(given: Given) -> tuple[str, str]:
+def texts_of(given: Given) -> tuple[str, str]:
     """Text and lines as they stand."""
     return str(given["text"] or ""), str(given["lines"] or "")
 
 
-def told(error: LabError | None) -> Update:
+def page_errors(error: LabError | None) -> Update:
     """Messages beside their places: what is wrong in the lines or the file stands beside those."""
     return field_errors(error, lambda field: "lines" if field in ("lines", "data", "trace") else "text")
 
@@ -144,9 +144,9 @@ def refresh(visit: Visit, given: Given) -> Update:
     """What follows from what stands on the page: messages, the size, and whether the figures are old."""
     mine = state(visit)
     try:
-        plan = mine.rows.plan(*asked(given))
+        plan = mine.rows.plan(*texts_of(given))
     except LabError as error:
-        update = told(error) | {"cost": ""}
+        update = page_errors(error) | {"cost": ""}
     else:
         said = text.SWEEP_PLAN.format(rows=plural(plan.rows, "row"), cells=plural(plan.cells, "cell"))
         said += text.SWEEP_THERE.format(there=plan.there) if plan.there else ""
@@ -154,13 +154,13 @@ def refresh(visit: Visit, given: Given) -> Update:
             said += text.SWEEP_SECONDS.format(lasts=html.lasting(plan.seconds))
         else:
             said += text.SWEEP_ALL_THERE
-        update = told(None) | {"cost": f'<p class="kv-cost">{said}</p>'}
+        update = page_errors(None) | {"cost": f'<p class="kv-cost">{said}</p>'}
     if visit.cancel is None and mine.ran is not None:
-        same = asked(given) == mine.ran and not mine.changed
+        same = texts_of(given) == mine.ran and not mine.changed
         if not same:
             update["status"] = html.status(text.SWEEP_EDITED, "edited")
         elif mine.edited:  # what else stands there, such as that a run was stopped, stays
-            update["status"] = standing(False, mine.saved, "")
+            update["status"] = results_notice(False, mine.saved, "")
         mine.edited = not same
     return update
 
@@ -173,8 +173,8 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         mine = state(visit)
-        mine.ran, mine.changed, mine.edited, mine.saved = asked(given), False, False, False
-        yield told(None)
+        mine.ran, mine.changed, mine.edited, mine.saved = texts_of(given), False, False, False
+        yield page_errors(None)
         finished = False
         with closing(visit.engine.sweep(mine.rows, *mine.ran, cancel=cancel)) as events:
             while not finished:
@@ -183,7 +183,7 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
                         yield {"status": html.status(said, "busy")}
                     finished = yield from _problem(mine, events)
 
-    yield from one_run(visit, work, told, text.SWEEP_STOPPED)
+    yield from one_run(visit, work, page_errors, text.SWEEP_STOPPED)
 
 
 def _problem(mine: SweepState, events: Iterator[Count | Swept]) -> Generator[Update, None, bool]:
@@ -191,7 +191,7 @@ def _problem(mine: SweepState, events: Iterator[Count | Swept]) -> Generator[Upd
     done = None
     for event in events:
         if isinstance(event, Swept):
-            yield shown(mine, event)
+            yield render_rows(mine, event)
             continue
         yield {"status": html.status(str(event), "running", event.done, event.total)}
         if done is not None and event.done > done:
@@ -200,7 +200,7 @@ def _problem(mine: SweepState, events: Iterator[Count | Swept]) -> Generator[Upd
     return True
 
 
-def shown(mine: SweepState, swept: Swept) -> Update:
+def render_rows(mine: SweepState, swept: Swept) -> Update:
     """The figures so far, and the files."""
     update: Update = {
         "figures": payload(views(swept)),
@@ -234,7 +234,7 @@ def files(token: str) -> str:
     return f'<div class="kv-saving"><b>{text.SWEEP_FILES}</b> {links}{help_text}</div>'
 
 
-def saved(lab: VisitStore, token: str, kind: str) -> bytes:
+def rows_file(lab: VisitStore, token: str, kind: str) -> bytes:
     """A visit's rows as a file.
 
     Raises:

@@ -20,11 +20,11 @@ from lab_app.pages.tour import text as words
 from lab_app.pages.tour.steps import Step, prepare, recorded, steps
 from lab_app.pages.tour.view import (
     KEY,
+    render_step,
     replay_label,
     room_card,
     room_of,
     run_label,
-    shown,
     shown_run,
     state,
     tally_card,
@@ -49,7 +49,7 @@ NEWS_JS = "(session, news) => [session, window.KVTour ? window.KVTour.news() : n
 
 def arrive(lab: VisitStore, visit: Visit) -> Update:
     """The first step, or the one that the visit was at."""
-    return shown(lab, visit)
+    return render_step(lab, visit)
 
 
 def read_news(given: object) -> dict[str, Any]:
@@ -72,8 +72,8 @@ def news(lab: VisitStore, visit: Visit, given: Given) -> Update:
     if what in ("enter", "go") and type(step) is int and 0 <= step < len(steps()):
         return go(lab, visit, step)
     if what == "look" and mine.room:
-        return look(lab, visit)
-    return shown(lab, visit)
+        return follow_room(lab, visit)
+    return render_step(lab, visit)
 
 
 def enter(lab: VisitStore, visit: Visit, heard: dict[str, Any]) -> Update:
@@ -81,21 +81,21 @@ def enter(lab: VisitStore, visit: Visit, heard: dict[str, Any]) -> Update:
     mine, room = state(visit), lab.rooms.find(heard["room"])
     if room is None:
         mine.room = ""
-        return shown(lab, visit, words.ROOM_GONE)
+        return render_step(lab, visit, words.ROOM_GONE)
     leads = lab.rooms.leads(room, heard.get("key"))
     if not leads:
         mine.member = classroom.member_token(heard.get("member"), visit.id)
         lab.rooms.join(room, mine.member)
     mine.room, mine.leads = room.id, leads
-    return shown(lab, visit)
+    return render_step(lab, visit)
 
 
-def look(lab: VisitStore, visit: Visit) -> Update:
+def follow_room(lab: VisitStore, visit: Visit) -> Update:
     """What changed in the class room. While nothing but the count grew, the rest stays as it is, with what a
     student is about to choose."""
     mine, room = state(visit), room_of(lab, visit)
     if room is None or room.step != mine.step or room.reveal is not None:
-        return shown(lab, visit)
+        return render_step(lab, visit)
     found = shown_run(visit, room, steps()[mine.step])
     return {"tally": tally_card(room, steps()[mine.step], mine, found)} | room_card(room, mine)
 
@@ -106,11 +106,11 @@ def go(lab: VisitStore, visit: Visit, step: int) -> Update:
     if mine.running:
         return {"status": html.status(text.RUN_ELSEWHERE, "busy")}
     if room is not None and not mine.leads:
-        return shown(lab, visit, words.LED)
+        return render_step(lab, visit, words.LED)
     mine.step = step
     if room is not None:
         lab.rooms.go(room, step)
-    return shown(lab, visit)
+    return render_step(lab, visit)
 
 
 def moving(lab: VisitStore, by: int) -> Act:
@@ -146,15 +146,15 @@ def vote(lab: VisitStore, visit: Visit, given: Given) -> Update:
     """A student's prediction."""
     mine, room = state(visit), room_of(lab, visit)
     if room is None:
-        return shown(lab, visit)
+        return render_step(lab, visit)
     step = steps()[room.step]
     if room.step != mine.step:  # the class went on while this was chosen
-        return shown(lab, visit)
+        return render_step(lab, visit)
     chosen = given["guess"]
     if chosen not in step.choices:
         return told_error(LabError(words.CHOOSE_FIRST, field="guess"))
     counted = lab.rooms.vote(room, mine.member, str(chosen))
-    return shown(lab, visit, "" if counted or room.vote_of(mine.member) else words.TOO_LATE)
+    return render_step(lab, visit, "" if counted or room.vote_of(mine.member) else words.TOO_LATE)
 
 
 def replay(lab: VisitStore, visit: Visit, given: Given) -> Update:
@@ -162,7 +162,7 @@ def replay(lab: VisitStore, visit: Visit, given: Given) -> Update:
     mine, room = state(visit), room_of(lab, visit)
     step = steps()[mine.step]
     if room is not None and not mine.leads:
-        return shown(lab, visit, words.LED)
+        return render_step(lab, visit, words.LED)
     record = recorded(step.key)
     if record is None:
         return {"status": html.status(words.NO_RECORDED, "note")}
@@ -184,7 +184,7 @@ def keep(
         lab.rooms.show(room, steps().index(step), record, was_live)
     if not was_live and record.model.weights_hash != lab.model.info.weights_hash:
         note = " ".join(part for part in (note, words.OTHER_WEIGHTS.capitalize() + ".") if part)
-    return shown(lab, visit, note)
+    return render_step(lab, visit, note)
 
 
 def run(lab: VisitStore, visit: Visit, given: Given, patience: float = PATIENCE_SECONDS) -> Iterator[Update]:
@@ -192,7 +192,7 @@ def run(lab: VisitStore, visit: Visit, given: Given, patience: float = PATIENCE_
     mine, room = state(visit), room_of(lab, visit)
     step, begun = steps()[mine.step], False
     if room is not None and not mine.leads:
-        yield shown(lab, visit, words.LED)
+        yield render_step(lab, visit, words.LED)
         return
     if room is None:
         try:
@@ -251,7 +251,7 @@ def open_room(lab: VisitStore, visit: Visit) -> Update:
     except LabError as error:
         return {"errors": {"room": html.error(str(error))}}
     mine.room, mine.leads = room.id, True
-    return shown(lab, visit)
+    return render_step(lab, visit)
 
 
 def close_room(lab: VisitStore, visit: Visit) -> Update:
@@ -260,7 +260,7 @@ def close_room(lab: VisitStore, visit: Visit) -> Update:
     if room is not None and mine.leads:
         lab.rooms.close(room)
     mine.room, mine.leads = "", False
-    return shown(lab, visit, words.ROOM_CLOSED)
+    return render_step(lab, visit, words.ROOM_CLOSED)
 
 
 def open_in_pipeline(lab: VisitStore, visit: Visit, given: Given) -> Update:

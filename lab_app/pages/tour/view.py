@@ -14,7 +14,7 @@ from lab_app.ui.components import payload
 from lab_app.ui.types import Update
 from lab_app.visits.classroom import Room
 from lab_app.visits.visits import Visit, VisitStore
-from viz.pages.tour import told
+from viz.pages.tour import describe_step
 from viz.run.comparison import comparison_html
 from viz.run.token_strip import strip_html
 
@@ -46,7 +46,7 @@ def room_of(lab: VisitStore, visit: Visit) -> Room | None:
     return lab.rooms.find(mine.room) if mine.room else None
 
 
-def shown(lab: VisitStore, visit: Visit, note: str = "") -> Update:
+def render_step(lab: VisitStore, visit: Visit, note: str = "") -> Update:
     """The whole page for the visit's step, prediction and run."""
     mine, room = state(visit), room_of(lab, visit)
     if mine.room and room is None:
@@ -112,7 +112,7 @@ def shown_run(visit: Visit, room: Room | None, step: Step) -> tuple[RunRecord, b
 def tally_card(room: Room | None, step: Step, mine: TourState, found: tuple[RunRecord, bool] | None) -> str:
     if room is None or (found is None and not mine.leads):
         return tour_html.waiting(room) if room is not None else ""
-    right = told(step.key, found[0]).choice if found is not None else None
+    right = describe_step(step.key, found[0]).choice if found is not None else None
     return tour_html.tally(step, room.tally(), len(room.members), right)
 
 
@@ -134,7 +134,7 @@ def _results(
             "closer-row.visible": False,
         }  # fmt: skip
     record, was_live = found
-    said = told(step.key, record)
+    said = describe_step(step.key, record)
     update: Update = {
         "reveal": tour_html.reveal(step, said, chosen, record, was_live, notes(step, record, was_live)),
         "takeaway": tour_html.takeaway(step),
@@ -156,7 +156,11 @@ def notes(step: Step, record: RunRecord, was_live: bool) -> list[str]:
     """What a reader should know before trusting the run."""
     out = []
     kept = recorded(step.key)
-    if kept is not None and kept.request.values == record.request.values and told(step.key, kept).shows:
+    if (
+        kept is not None
+        and kept.request.values == record.request.values
+        and describe_step(step.key, kept).shows
+    ):
         out.append(words.PICKED)
     if not was_live and record.request.pipeline != step.preset.pipeline.unrolled:
         out.append(words.OLD_WORDING)

@@ -344,7 +344,7 @@ def test_what_a_table_claims_of_kvcomm_is_tested_against_kvcomm(name: str, tmp_p
     for scaled in find(name).scales.values():
         assert isinstance(scaled.plan, SweepPlan)
         task = {"pipeline": "math-2"}
-        asked = sweeping._asked(
+        asked = sweeping._requested_sweep(
             scaled.plan, Context(find(name), "embedded", "embedded", tmp_path), [task], "embedded", 2,
             scaled.plan.methods,
         )  # fmt: skip

@@ -31,7 +31,7 @@ from backend.records.run import RunRecord
 from backend.session import familiarity
 from backend.session.session import LabSession
 from backend.studies.batch import unusual
-from backend.training.familiarity import Asked, Seen, answered, calibrate
+from backend.training.familiarity import Asked, Seen, answer_cases, calibrate
 
 IDS = (1, 40, 41, 200, 17, 300, 5)
 FEW = Bin(0.0, 0.5, 30, 2)
@@ -238,7 +238,7 @@ def test_batched_answers_are_those_of_a_run():
     loaded = model(0)
     one = Asked("names", replace(request(["dense"]), expected="1"))
     two = Asked("words", replace(request(["dense"], QUESTIONS[2]), expected="1"))
-    for asked, seen in zip((one, two), answered(loaded, [one, two]), strict=True):
+    for asked, seen in zip((one, two), answer_cases(loaded, [one, two]), strict=True):
         record = run(LabSession(loaded), asked.request)
         wrong = record.outcomes[-1].correct is not True
         assert (seen.kind, seen.wrong) == (asked.kind, wrong)

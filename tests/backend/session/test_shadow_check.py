@@ -23,7 +23,7 @@ from backend.prompts.scoring import extract_answer
 from backend.records.request import Decoding
 from backend.records.run import RunRecord
 from backend.session.session import LabSession
-from backend.session.shadow_check import check_share, drawn, flip_rate
+from backend.session.shadow_check import check_share, flip_rate, is_sampled
 from backend.studies.batch import Batch, flip_rates, run_batch
 
 
@@ -62,7 +62,7 @@ def test_the_interval_covers_in_a_served_stream() -> None:
     held, estimates = 0, []
     for stream in range(300):
         flips = rng.random(120) < 0.15
-        picked = np.array([drawn(0.25, 7, f"{stream}/{n}") for n in range(len(flips))])
+        picked = np.array([is_sampled(0.25, 7, f"{stream}/{n}") for n in range(len(flips))])
         rate, low, high = flip_rate(int(flips[picked].sum()), int(picked.sum()))
         held += low <= 0.15 <= high
         estimates.append(rate)
@@ -73,13 +73,13 @@ def test_the_interval_covers_in_a_served_stream() -> None:
 def test_requests_are_drawn_by_their_key_at_the_share_asked() -> None:
     keys = [str(n) for n in range(20_000)]
     for share in (0.1, 0.5):
-        assert np.mean([drawn(share, 0, k) for k in keys]) == pytest.approx(share, abs=0.012)
-    assert [drawn(0.1, 0, k) for k in keys] == [drawn(0.1, 0, k) for k in keys]
-    assert [drawn(0.1, 0, k) for k in keys] != [drawn(0.1, 1, k) for k in keys]
-    assert not any(drawn(0.0, 0, k) for k in keys)
-    assert all(drawn(1.0, 0, k) for k in keys)
+        assert np.mean([is_sampled(share, 0, k) for k in keys]) == pytest.approx(share, abs=0.012)
+    assert [is_sampled(0.1, 0, k) for k in keys] == [is_sampled(0.1, 0, k) for k in keys]
+    assert [is_sampled(0.1, 0, k) for k in keys] != [is_sampled(0.1, 1, k) for k in keys]
+    assert not any(is_sampled(0.0, 0, k) for k in keys)
+    assert all(is_sampled(1.0, 0, k) for k in keys)
     # a larger share checks what the smaller one did, and more
-    assert all(drawn(0.5, 0, k) for k in keys if drawn(0.1, 0, k))
+    assert all(is_sampled(0.5, 0, k) for k in keys if is_sampled(0.1, 0, k))
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, math.nan, math.inf])
@@ -143,7 +143,7 @@ def test_a_batch_checks_the_share_it_was_asked_and_goes_on_with_it(
     checked = [row for row in rows if row["shadow"]]
     assert 0 < len(checked) < len(rows)
     for row in rows:
-        assert bool(row["shadow"]) is drawn(0.5, 0, row["key"])
+        assert bool(row["shadow"]) is is_sampled(0.5, 0, row["key"])
     [line] = flip_rates(rows)
     assert (line["served"], line["checked"]) == (len(rows), len(checked))
     assert line["flipped"] == sum(row["shadow"]["naive"] for row in checked)

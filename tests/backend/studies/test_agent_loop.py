@@ -28,10 +28,10 @@ from backend.records.agent_loop import (
     LoopRecord,
     LoopRequest,
     answer_of,
-    gathered,
     loop_pipeline,
     loop_questions,
     over,
+    record_of_rows,
     right_end,
     summary,
     turns_of,
@@ -246,7 +246,7 @@ def test_keys_hold_what_decides_a_row_and_not_how_many_follow(tiny_model: Loaded
 def record(pinned: list[RunRecord]) -> LoopRecord:
     examples = loop_questions(2)
     rows = [episode_row(r, Plan(i, examples[i], "pinned", str(i))) for i, r in enumerate(pinned)]
-    return gathered(asked(), pinned[0].model, json.loads(json.dumps(rows)))
+    return record_of_rows(asked(), pinned[0].model, json.loads(json.dumps(rows)))
 
 
 def test_a_record_is_read_back_without_loss(record: LoopRecord) -> None:

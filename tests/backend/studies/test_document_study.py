@@ -20,7 +20,7 @@ from backend.model.link_tokens import Links, base_hash, save_links
 from backend.model.load import LoadedModel, load_model, wrap_model
 from backend.records.documents import DocumentArm, DocumentSpeed, DocumentStudy
 from backend.studies.document_speed import document_speed
-from backend.studies.documents import adapted_arms, arms_of, ask, gathered, laid_out, question
+from backend.studies.documents import adapted_arms, arms_of, ask, lay_out, question, record_of_rows
 from lab_app.cli.main import main
 from viz.studies.document_study import views
 
@@ -80,7 +80,7 @@ def test_every_arm_answers_every_question(rows: Path, models: list[LoadedModel])
         assert dense["forwarded_tokens"] == row["prompt_tokens"]
         document = question(row["seed"], row["index"]).document
         model = models[row["weights"] != "tiny"]
-        ids = laid_out(Engine(model), document)[0].prompt.ids
+        ids = lay_out(Engine(model), document)[0].prompt.ids
         assert row["boundary_tokens"] == model.tokens.boundary_tokens(ids)
         for outcome in row["outcomes"][1:]:
             assert outcome["state"] in ("partial", "reused")
@@ -115,7 +115,7 @@ def test_a_study_goes_on_where_it_stopped(rows: Path, models: list[LoadedModel],
 
 
 def test_the_record_is_the_rows(rows: Path, models: list[LoadedModel]) -> None:
-    study = gathered(models, 3, 0, RowFile(rows).rows())
+    study = record_of_rows(models, 3, 0, RowFile(rows).rows())
     assert DocumentStudy.from_bytes(study.to_bytes()).to_bytes() == study.to_bytes()
     assert study.labels[0] == "Dense"
     assert (study.correct[:, :2] >= 0).all()
@@ -129,9 +129,11 @@ def test_the_record_is_the_rows(rows: Path, models: list[LoadedModel]) -> None:
         assert study.position[row["index"]] == row["position"]
     assert study.own_dense("KVLink2") == "Dense on KVLink2’s weights"
     assert study.own_dense("PromptCache") == "Dense"
-    assert gathered(models, 3, 1, RowFile(rows).rows()).share("Dense")[1] == 0  # another seed's questions
+    assert (
+        record_of_rows(models, 3, 1, RowFile(rows).rows()).share("Dense")[1] == 0
+    )  # another seed's questions
     with pytest.raises(OptionError, match="Two sets of weights"):
-        gathered([*models, linked()], 3, 0, [])
+        record_of_rows([*models, linked()], 3, 0, [])
 
 
 # -- arms
@@ -221,7 +223,7 @@ def test_positions_are_told_apart() -> None:
 
 
 def test_figures_say_what_the_record_holds(rows: Path, models: list[LoadedModel]) -> None:
-    study = gathered(models, 3, 0, RowFile(rows).rows())
+    study = record_of_rows(models, 3, 0, RowFile(rows).rows())
     found = {v.key: v for v in views(study)}
     table = {r[0]: r for r in found["documents_accuracy"].rows}
     assert set(table) == set(study.labels)
@@ -237,7 +239,7 @@ def test_figures_say_what_the_record_holds(rows: Path, models: list[LoadedModel]
             assert view.csv().count("\n") == len(view.rows) + 1
             for axis in (view.figure.layout.xaxis, view.figure.layout.yaxis):
                 assert axis.title.text or view.figure.data[0].type == "bar"
-    nothing = views(gathered(models, 3, 7, []))
+    nothing = views(record_of_rows(models, 3, 7, []))
     assert all(v.empty for v in nothing)
 
 

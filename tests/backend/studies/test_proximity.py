@@ -18,7 +18,7 @@ from backend.records.events import Progress
 from backend.records.proximity import LIMITS, ProximityRecord, ProximityRequest
 from backend.records.run import RunRecord
 from backend.studies.proximity import (
-    heaped,
+    in_cluster,
     last_tokens,
     nearest_pairs,
     proposition_bound,
@@ -282,8 +282,8 @@ def test_tokens_that_no_text_held_are_left_out() -> None:
     torch.manual_seed(0)
     spread, one = torch.randn(900, 32), torch.randn(32)
     heap = one + 0.005 * torch.randn(600, 32)
-    found = heaped(torch.cat([spread, heap]))
+    found = in_cluster(torch.cat([spread, heap]))
     assert not found[:900].any()
     assert found[900:].all()
-    assert not heaped(spread).any(), "a table without a heap is kept whole"
-    assert not heaped(spread[:3]).any()
+    assert not in_cluster(spread).any(), "a table without a heap is kept whole"
+    assert not in_cluster(spread[:3]).any()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from backend.base.serialization import as_json
 from backend.base.statistics import Share
 from backend.records.sweep import Axis, Baseline, Cell, Compared, SweepLine, Swept
-from backend.reproduce.sweeping import _found
+from backend.reproduce.sweeping import _line_values
 from backend.sweeps.compare import compare, holm, mcnemar, wilcoxon
 from backend.sweeps.grid import PlannedRow, planned_rows, shards_of
 from backend.sweeps.read import parse_sweep, read_sweep
@@ -129,7 +129,7 @@ def test_a_judge_that_takes_none_is_told_from_one_that_takes_another_candidate()
     assert (naive.as_dense.value, naive.to_none.value, naive.to_another.value) == (1 / 4, 2 / 4, 1 / 4)
     assert (naive.as_dense_without_none.value, naive.as_dense_without_none.of) == (1 / 2, 2)
     assert (dense.to_none.value, dense.to_another.value) == (0, 0)
-    found = _found(naive, dense, None).values
+    found = _line_values(naive, dense, None).values
     assert (found["to_none"].value, found["to_another"].value) == (2 / 4, 1 / 4)
     record = Swept("a", "a", (dense, naive), 8, True, compare(done))
     said = as_dense(record).finding.replace("\xa0", " ")

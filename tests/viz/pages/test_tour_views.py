@@ -75,7 +75,7 @@ def test_a_step_for_everything_that_is_told() -> None:
 @pytest.mark.parametrize("step", steps(), ids=lambda s: s.key)
 def test_any_run_is_told_in_sentences(step: Step) -> None:
     """Whatever came out, the choice is one of the step's and the sentences hold numbers of the run."""
-    told = tour.told(step.key, record_of(step.key))
+    told = tour.describe_step(step.key, record_of(step.key))
     assert told.choice is None or told.choice in step.choices
     assert told.sentences
     assert all(s.rstrip().endswith(".") for s in told.sentences)
@@ -178,7 +178,7 @@ def test_what_models_wrote_is_escaped() -> None:
         record = record_of(key)
         for label in record.labels:
             record = changed(record, label, answer=f"{bad}{label[:1]}", reason=bad)
-        assert "<script" not in " ".join(tour.told(key, record).sentences), key
+        assert "<script" not in " ".join(tour.describe_step(key, record).sentences), key
 
 
 # -- the steps as they ship
@@ -205,7 +205,7 @@ def test_a_recorded_run_is_there_and_tells_something(step: Step) -> None:
     "not."""
     record = recorded(step.key)
     assert record is not None
-    told = tour.told(step.key, record)
+    told = tour.describe_step(step.key, record)
     assert told.sentences
     assert told.choice is None or told.choice in step.choices
     assert len(record.to_bytes()) < 150_000
@@ -232,11 +232,11 @@ def test_the_teachers_page_has_every_step() -> None:
 )
 def test_a_step_shows_the_thing_it_talks_about(key: str, name: str) -> None:
     record = record_of(key)
-    first = tour.told(key, record).views[0]
+    first = tour.describe_step(key, record).views[0]
     assert isinstance(first, Panel)
     assert first.key == "play"
     assert re.findall(r'aria-pressed="true">(.*?)</button>', first.html) == [name]
     assert re.findall(r'class="kv-now" data-name="(.*?)"', first.html) == [name.replace(" ", ". ", 1)]
     for label in words.others(record):
         record = changed(record, label, transfers=())
-    assert tour.told(key, record).views[0].key != "play"
+    assert tour.describe_step(key, record).views[0].key != "play"

@@ -16,7 +16,7 @@ from backend.records.run import RunRecord
 from backend.records.sweep import Cell, SweepLine, Swept
 from viz.base.theme import method_styles
 from viz.judge.verdict_grid import _favourite
-from viz.run.break_even import Line, _said
+from viz.run.break_even import Line, _finding
 from viz.run.cache_error import error_by_layer, offset_by_layer
 from viz.run.divergence import kl_along_answer
 from viz.studies.sweep import as_dense, sooner
@@ -60,7 +60,7 @@ def test_length_pays_only_where_the_lines_say_so(
 ) -> None:
     longest = 400
     reuse, dense = Line(here, each, 4), Line(there, dense_each, 4)
-    said = _said("M", reuse, dense, longest)
+    said = _finding("M", reuse, dense, longest)
     faster = here + each * longest < there + dense_each * longest
     if "takes more for each token" in said:
         assert each > dense_each

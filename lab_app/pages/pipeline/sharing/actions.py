@@ -259,7 +259,7 @@ def restored(visit: Visit, step: Step) -> Update:
         f"template_{i}": form.templates[i] if i < len(form.templates) else "" for i in range(AGENT_SLOTS)
     }
     update |= {f"value_{i}": "" for i in range(VALUE_SLOTS)}
-    update |= pipeline_html.bench(pipeline, {}) | {"known": html.known(step.example, form.values)}
+    update |= pipeline_html.bench(pipeline, {}) | {"known": html.known_answer(step.example, form.values)}
     update["values"] = tuple(
         Box(pipeline_html.label(name), said, "\n" in said.strip(), name in pipeline.required)
         for name, said in form.values.items()
