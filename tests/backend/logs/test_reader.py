@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import json
+import sys
+import zipfile
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import made_logs
 import pytest
 
-from backend.base.errors import LabError, RecordError
+from backend.base.errors import LabError, OptionError, RecordError
 from backend.logs.calls import Call, Usage
 from backend.logs.reader import LogReader
 from backend.logs.xray import xray
@@ -44,6 +49,83 @@ def test_inspects_logs_tell_the_same_calls(tmp_path: Path) -> None:
     found = [known(c) for c in read(made_logs.write_inspect(tmp_path / "log.eval", CALLS))]
     sessions = [(row[0], row[1].rpartition("/")[0], *row[2:]) for row in found]  # without its epoch
     assert sorted(sessions, key=lambda row: row[2]) == sorted(wanted, key=lambda row: row[2])
+
+
+#: Written by inspect_ai 0.3.285 (made_logs.write_inspect), packed again without Zstandard.
+KEPT = Path(made_logs.__file__).with_name("inspect.eval")
+
+
+class Told(SimpleNamespace):
+    """An object as the package makes it of JSON: what is not there is None."""
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+    def model_dump(self, **_: Any) -> dict[str, Any]:
+        return {name: plain(value) for name, value in vars(self).items()}
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    return value.model_dump() if isinstance(value, Told) else value
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the place of the package, where it is not installed: what the reader asks of it."""
+
+    def summaries(path: str) -> Any:
+        with zipfile.ZipFile(path) as archive:
+            return json.loads(archive.read("summaries.json"), object_hook=lambda row: Told(**row))
+
+    def sample(path: str, id: str, epoch: int, resolve_attachments: bool) -> Any:
+        assert resolve_attachments
+        with zipfile.ZipFile(path) as archive:
+            row = json.loads(archive.read(f"samples/{id}_epoch_{epoch}.json"))
+
+        def resolved(value: Any) -> Any:
+            if isinstance(value, str):
+                return row["attachments"].get(value.removeprefix("attachment://"), value)
+            if isinstance(value, list):
+                return [resolved(one) for one in value]
+            if not isinstance(value, dict):
+                return value
+            return Told(**{k: v if k == "arguments" else resolved(v) for k, v in value.items()})
+
+        found = resolved(row)
+        for event in found.events:
+            event.timestamp = datetime.fromisoformat(event.timestamp)
+            for start, end in event.input_refs or ():
+                event.input += found.events_data.messages[start:end]
+        return found
+
+    logs = ModuleType("inspect_ai.log")
+    vars(logs).update(read_eval_log_sample=sample, read_eval_log_sample_summaries=summaries)
+    monkeypatch.setitem(sys.modules, "inspect_ai", ModuleType("inspect_ai"))
+    monkeypatch.setitem(sys.modules, "inspect_ai.log", logs)
+
+
+def test_a_file_that_the_package_wrote_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the package where it is installed, else through what stands in for it."""
+    if importlib.util.find_spec("inspect_ai") is None:
+        stand_in(monkeypatch)
+    calls = made_logs.coding_agent(seed=3, calls=6)
+    wanted = [known(c) for c in read(made_logs.write_log(tmp_path / "openai.jsonl", calls))]
+    found = read(KEPT)
+    assert [known(replace(c, session=c.session.rpartition("/")[0])) for c in found] == wanted
+    assert [c.session for c in found] == ["s0/1"] * 2 + ["s2/2"] * 4
+    assert found[2].where == "inspect.eval, sample s2/2, call 1"
+    assert {c.agent for c in found} == {"main", "tester"}
+    damaged = tmp_path / "log.eval"
+    damaged.write_bytes(KEPT.read_bytes()[:3000])
+    with pytest.raises(RecordError, match="cannot be read as Inspect's log"):
+        read(damaged)
+
+
+def test_without_the_package_its_logs_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "inspect_ai.log", None)
+    with pytest.raises(OptionError, match=r"kv-reuse-lab\[inspect\]"):
+        read(KEPT)
 
 
 def test_one_document_several_formats_and_compression(tmp_path: Path) -> None:
