@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from backend.logs.xray import XRay
 from backend.logs.xray import xray as xray_log
 from kvlab.notebook import framed
-from viz.logs.overview import overview_html
+from viz.logs.overview import details_html, overview_html
 from viz.run.report import document_html
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ class LogXRay:
 
     def to_html(self) -> str:
         """As one page, for a browser without a network."""
-        return document_html(f"What reuse would save: {self.record.file}", overview_html(self.record))
+        body = overview_html(self.record) + details_html(self.record)
+        return document_html(f"What reuse would save: {self.record.file}", body)
 
     def _repr_html_(self) -> str:
         return framed(self.to_html(), "What reuse would save")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -448,7 +449,7 @@ def test_every_figure_draws_every_turn(records: list[RunRecord]) -> None:
     page = comparison_html(record) + verdict(record).sentence_html
     for turn in (1, 2, 3):
         assert f"Checker, turn {turn}" in page
-    assert "1000001" not in page.replace('data-agent="1000001"', "")
+    assert "1000001" not in re.sub(r'data-(agent|row)="1000001"', "", page)
     strip = strip_html(record, 1_000_001, None, "naive")
     assert "answer of Checker, turn 1" in strip
 
