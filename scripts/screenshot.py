@@ -1,6 +1,6 @@
-"""Save a picture of the page after a run of the default scenario, for the README.
+"""Save a picture of the page as it opens, with its saved run, for the README.
 
-Usage: python scripts/screenshot.py OUT.png [--dark] [--width 1280] [--height 800] [--full] [--model embedded]
+Usage: python scripts/screenshot.py OUT.png [--dark] [--width 1280] [--height 800] [--full]
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ PATIENCE_MS = 300_000
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        description="Save a picture of the page after a run of the default scenario."
+        description="Save a picture of the page as it opens, with its saved run."
     )
     parser.add_argument("out", type=Path, metavar="OUT.png")
     parser.add_argument("--dark", action="store_true", help="use the dark theme")
     parser.add_argument("--width", type=int, default=1280)
     parser.add_argument("--height", type=int, default=800)
     parser.add_argument("--full", action="store_true", help="the whole page, not only the first screen")
-    parser.add_argument("--model", default="embedded", help="embedded, a folder or a hub id")
     return parser.parse_args()
 
 
 def take(address: str, wish: argparse.Namespace, chromium: str) -> None:
-    """Open the page, run, and save the picture."""
+    """Open the page and save the picture."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
@@ -42,12 +41,9 @@ def take(address: str, wish: argparse.Namespace, chromium: str) -> None:
             color_scheme="dark" if wish.dark else "light",
         )
         page.goto(address)
-        page.wait_for_selector("#kv-cost b", state="attached", timeout=PATIENCE_MS)
-        page.evaluate("document.querySelector('#kv-run').click()")
-        page.wait_for_selector("#kv-cancel", state="attached", timeout=PATIENCE_MS)
-        page.wait_for_function("!document.querySelector('[data-state=running]')", timeout=PATIENCE_MS)
-        page.wait_for_selector("#kv-comparison .kv-metrics", timeout=PATIENCE_MS)
-        page.wait_for_selector("#kv-view-errors .main-svg", timeout=PATIENCE_MS)
+        page.wait_for_selector("body[data-kv-visit]", timeout=PATIENCE_MS)
+        page.wait_for_selector("#kv-comparison .kv-agent", timeout=PATIENCE_MS)
+        page.wait_for_selector("#kv-view-play svg", timeout=PATIENCE_MS)
         page.wait_for_timeout(800)
         page.screenshot(path=str(wish.out), full_page=wish.full)
         browser.close()
@@ -63,7 +59,7 @@ def main() -> None:
         )
     from lab_app.server.serve import serve
 
-    blocks, address = serve(port=0, model_name=wish.model, block=False)
+    blocks, address = serve(port=0, block=False)
     try:
         take(address, wish, chromium)
     finally:
