@@ -151,17 +151,17 @@
     group.querySelector('[data-steps="play"]').click();
   }
 
-  /* ---- lines that open: what a visitor opened or folded stays so when the comparison is drawn again ---- */
+  /* ---- lines that open: what a visitor opened or folded stays so when it is drawn again ---- */
 
-  const lines = new WeakMap(); // by comparison: its lines and whether they are to be open
+  const lines = new WeakMap(); // by comparison or strip: its lines and whether they are to be open
 
   document.addEventListener("click", (event) => {
-    const head = event.target instanceof Element ? event.target.closest(".kv-agent > summary") : null;
-    const host = head && head.closest('[id$="comparison"]');
+    const head = event.target instanceof Element ? event.target.closest(".kv-agent > summary, .kv-reading > summary") : null;
+    const host = head && head.closest('[id$="comparison"], [id$="strip"]');
     if (!host) return;
     if (!lines.has(host)) {
       lines.set(host, new Map());
-      new MutationObserver(() => host.querySelectorAll(".kv-agent").forEach((line) => {
+      new MutationObserver(() => host.querySelectorAll(".kv-agent, .kv-reading").forEach((line) => {
         const wish = lines.get(host).get(line.dataset.row);
         if (wish !== undefined) line.open = wish;
       })).observe(host, { childList: true, subtree: true });

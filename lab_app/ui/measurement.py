@@ -253,12 +253,17 @@ class Section:
         """The widgets."""
         there = {found.name for node in self.nodes for found in node.walk()}
         errors = [self.error(name) for name in (*self.fields, OTHER)]
-        title = [fields.note("", f'<h3 class="kv-card-title">{self.title}</h3>')] if self.title else []
+        head = f'<h3 class="kv-card-title">{self.title}</h3>'
+        title = [fields.note("", head)] if self.title and not self.page else []
         help_ = fields.note("", f'<p class="kv-help">{self.help}</p>', id=f"{self.ids}-help")
         below = [node for node in errors if node.name not in there]
+        look: dict[str, Any] = {"id": self.ids, "css": "kv-section"}
+        inside = (*title, help_, *self.nodes, *below)
         page.form(
             self.form,
-            fields.panel(self.part, *title, help_, *self.nodes, *below, id=self.ids, css="kv-section"),
+            fields.fold(self.part, head, *inside, **look)
+            if self.page
+            else fields.panel(self.part, *inside, **look),
             fields.note(self.status, id=f"{self.ids}-status"),
             own=True,
         )

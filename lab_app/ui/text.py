@@ -119,9 +119,8 @@ UNEXPECTED = (
     "the last thing you edited; the server's log holds the details."
 )
 RECORD_HELP = (
-    "One file holds everything on this screen: prompts, texts, actions, offsets, timings and the model's "
-    "certificate. It opens here again, on any machine, without running the model. The bundle adds the setup, "
-    "versions, citations and the figures’ numbers; the report is a page that needs neither lab nor network."
+    "One file holds everything on this screen and opens here again, on any machine, without running the "
+    "model. The bundle adds the setup, citations and the figures’ numbers; the report needs no lab."
 )
 NO_RECORD = "There is no run to save yet."
 PACED = "Requests came faster than this lab allows to one visitor. Going on in {seconds} s."

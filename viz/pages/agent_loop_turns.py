@@ -38,7 +38,9 @@ def turns_html(
         for t in numbers
     ]
     if writing:
-        cells = [{"look": looks[m], "text": text} for m, text in writing.items() if m in looks]
+        cells = [
+            {"look": looks[m], "text": text, "changed": False} for m, text in writing.items() if m in looks
+        ]
         turns.append((max(numbers, default=0) + 1, cells))
     return render("pages/agent_loop_turns.html", turns=turns, provenance=PROVENANCE) if turns else Markup()
 

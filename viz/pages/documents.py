@@ -57,11 +57,9 @@ def _one(outcome: Outcome, span: Span) -> Treated:
     return Treated(span.name, outcome.method, tokens, links, exact, known, words.listing(sources))
 
 
-def documents_html(record: RunRecord, folded: bool = False) -> Markup:
-    """A table, one row per text of the last agent's prompt, one column per method but dense.
-
-    Folded, its title and finding are seen until it is opened.
-    """
+def documents_html(record: RunRecord) -> Markup:
+    """A table, one row per text of the last agent's prompt, one column per method but dense; its title and
+    finding are seen until it is opened."""
     agent, labels, looks = final_agent(record), words.others(record), words.styles(record)
     if not labels:
         return Markup()
@@ -84,7 +82,6 @@ def documents_html(record: RunRecord, folded: bool = False) -> Markup:
         finding=finding(record),
         rows=rows,
         actions=words.ACTION_ORDER,
-        folded=folded,
     )
 
 

@@ -106,11 +106,11 @@ def grid(
 ) -> Markup:
     """Agents by methods: a line under each method's name, and what ``cell(agent, label)`` says of each.
 
-    With what is ``said`` of the agents, only the last and the first at which the texts part stand open.
+    With what is ``said`` of the agents only the last stands open; alone, it does where the texts part.
     """
     opened = set(agents)
     if said:
-        opened = {agents[-1], *[a for a in agents if said[a] != SAME][:1]}
+        opened = {agents[-1]} if len(agents) > 1 or said[agents[-1]] != SAME else set()
     roles = {a: words.clip(words.agent_role(pipeline, a), 90) for a in agents}
     return render(
         "run/grid.html", pipeline=pipeline, agents=agents, looks=[looks[m] for m in labels], roles=roles,

@@ -316,7 +316,7 @@ def look(visit: Visit, given: Given) -> Update:
     record, agent, method = picked
     update: Update = {
         "comparison": comparison_html(record),
-        "table": documents_html(record, folded=True),
+        "table": documents_html(record),
         "strip": {"html": strip_html(record, agent, method=method)},
         "view_attention": payload(slot_views(record, agent)),
     }

@@ -112,9 +112,9 @@ def build(page: PageBuilder) -> None:
     sources = [(label, name) for name, label in text.JUDGE_SET_SOURCES.items()]
     page.form(
         "set_form",
-        fields.panel(
-            "",
-            fields.note("", f'<h3 class="kv-card-title">{text.JUDGE_SET}</h3>'),
+        fields.fold(
+            "judge_set",
+            f'<h3 class="kv-card-title">{text.JUDGE_SET}</h3>',
             fields.help_text("", text.JUDGE_SET_HELP, f"kv-{KEY}-set-help"),
             fields.row(
                 *numbers,

@@ -325,6 +325,8 @@ def test_turns_are_shown_with_their_fragments(pinned: list[RunRecord]) -> None:
         replace(o, text="Action 1: look up[9]") if o.method == "prefix" else o for o in one.outcomes
     )
     said = turns_html(other, one.labels, {}, tools=[u for u in one.tools if u.agent == 1]).split("<article")
+    assert "other text: " in said[0]
+    assert said[0].count(" open") == 1
     assert "Its own call is not carried out" in said[1 + one.labels.index("prefix")]
     assert "Observation 1: " in said[1]
     words = fragments_html(one, 2)

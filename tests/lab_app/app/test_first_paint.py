@@ -52,6 +52,12 @@ def shown(blocks: gr.Blocks, elem_id: str) -> Any:
     return found["props"]["value"]
 
 
+def test_without_a_folder_for_shared_runs_none_is_offered(built: tuple[gr.Blocks, VisitStore]) -> None:
+    components = built[0].config["components"]
+    [share] = [c for c in components if c["props"].get("elem_id") == "kv-share"]
+    assert share["props"]["visible"] is False
+
+
 def test_opening_the_page_costs_one_small_event(built: tuple[gr.Blocks, VisitStore]) -> None:
     blocks, lab = built
     answer = first_answer(blocks)

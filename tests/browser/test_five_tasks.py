@@ -1,0 +1,77 @@
+"""What somebody with ten minutes comes to do, one test each, on the page as it is served."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Page, expect
+
+from browser.conftest import PATIENCE, Watched
+from browser.test_address import OWN, RESULT, begun, settled
+
+HEADS = "#kv-comparison .kv-method-head"
+
+
+def on_the_first_screen(page: Page, place: str) -> None:
+    """Seen without scrolling."""
+    box = page.locator(place).first.bounding_box()
+    assert box is not None
+    assert 0 <= box["y"] < box["y"] + box["height"] <= 800, place
+
+
+def test_say_what_the_page_is_for(opened: Watched, embedded_address: str) -> None:
+    page = begun(opened(embedded_address))
+    expect(page.locator(".kv-purpose:visible").first).to_contain_text("copy of that cache")
+    for place in (".kv-purpose:visible", '[data-kv="play"]:visible', "#kv-verdict .kv-verdict-head"):
+        on_the_first_screen(page, place)
+    page.locator('[data-kv="play"]:visible').first.click()
+    expect(page.locator("#kv-tab-play .kv-steps-stage")).to_be_in_viewport()
+
+
+def test_an_own_question_and_its_first_result(opened: Watched, embedded_address: str) -> None:
+    page = begun(opened(embedded_address))
+    on_the_first_screen(page, "#kv-value-0 textarea")
+    page.fill("#kv-value-0 textarea", OWN)
+    expect(page.locator("#kv-familiar")).not_to_be_empty()
+    page.click("#kv-run")
+    expect(page.locator("#kv-verdict")).to_contain_text(OWN)
+    verdict = page.locator("#kv-verdict .kv-verdict-head")
+    expect(verdict).to_contain_text("Nobody knows what is right here")  # no known answer is made up
+    on_the_first_screen(page, "#kv-verdict .kv-verdict-head")
+
+
+def test_gamma_beside_gamma(opened: Watched, embedded_address: str) -> None:
+    page = begun(opened(embedded_address))
+    page.locator('[data-act="duplicate"][data-label="kvcomm"]').click()
+    page.fill("#kv-option-kvcomm-gamma input[type=number]", "0.1")
+    page.fill("#kv-option-kvcomm-gamma-2 input[type=number]", "0.5")
+    expect(page.locator(HEADS)).to_have_count(4)  # without Run
+    line = page.locator("#kv-differences tbody tr", has_text="KVCOMM 2")
+    expect(line).to_contain_text("0.1 → 0.5")
+
+
+def test_find_the_layer_and_the_text_that_broke_the_judge(opened: Watched, embedded_address: str) -> None:
+    page = begun(opened(embedded_address))
+    expect(page.locator("#kv-verdict")).to_contain_text(re.compile(r"prompt: .*layer \d+"))
+    page.click("#kv-tab-errors-button")
+    page.click("#kv-blame-measure")
+    expect(page.locator("#kv-tab-errors")).to_contain_text("Run it again")  # a saved run holds no tensors
+    page.click("#kv-run")
+    expect(page.get_by_text("This run’s tensors are not held here.")).to_have_count(0)
+    page.click("#kv-blame-measure")
+    found = page.locator("#kv-view-blame .kv-card")
+    expect(found.locator(".main-svg").first).to_be_visible(timeout=3 * PATIENCE)
+    expect(found).to_contain_text(re.compile(r"Repairing .+, layers? .+ back: |No set of|Not even"))
+
+
+def test_repair_and_send_the_link(opened: Watched, embedded_address: str) -> None:
+    page = begun(opened(embedded_address))
+    before = page.url
+    expect(page.locator("#kv-verdict")).to_contain_text("What would repair it?")
+    page.locator("#kv-methods").get_by_label("CacheBlend").check()
+    expect(page.locator(HEADS)).to_have_count(4)  # without Run
+    expect(page.locator("#kv-comparison .kv-out-pending")).to_have_count(0)
+    other = opened(settled(page, before))
+    expect(other.locator(HEADS)).to_have_count(4)
+    expect(other.locator("#kv-status")).to_have_text("")
+    assert other.evaluate(RESULT) == page.evaluate(RESULT)

@@ -1,0 +1,66 @@
+"""Nothing jumps, no type is small, and a result is not an endless page."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page, expect
+
+from browser.conftest import PATIENCE, Watched
+from browser.test_phone import SMALL_TYPE, SMALLEST
+from lab_app.pages.registry import FIRST, PAGES
+
+MOST_SHIFT = 0.1
+#: Screens of 800 pixels that a saved first run takes at a width of 1280.
+MOST_SCREENS = {FIRST: 3.3, "judge": 3.1, "documents": 2.4, "loop": 3.2, "sweep": 1.1}
+WATCH = """window.kvShifts = []; new PerformanceObserver((list) => {
+    for (const e of list.getEntries()) if (!e.hadRecentInput) window.kvShifts.push(e.value);
+}).observe({ type: "layout-shift", buffered: true });"""
+
+
+def watched(opened: Watched, address: str) -> Page:
+    """A page that notes what jumps on it."""
+    page = opened()
+    page.add_init_script(WATCH)
+    page.goto(address)
+    expect(page.locator("body[data-kv-visit] #kv-verdict .kv-verdict-head")).to_be_visible()
+    page.wait_for_timeout(1500)
+    return page
+
+
+def shifted(page: Page) -> float:
+    """How far things jumped since the last look."""
+    return float(page.evaluate("window.kvShifts.splice(0).reduce((sum, one) => sum + one, 0)"))
+
+
+def show(page: Page, key: str) -> None:
+    if key != FIRST:
+        page.click(f'.kv-nav a[data-page="{key}"]')
+        expect(page.locator(f"#kv-page-{key} button:visible").first).to_be_enabled()
+    page.wait_for_timeout(1500)
+
+
+def test_nothing_jumps_when_a_page_opens_or_runs(opened: Watched, tiny_address: str) -> None:
+    page = watched(opened, tiny_address)
+    found = {}
+    for key in (FIRST, *(spec.key for spec in PAGES)):
+        show(page, key)
+        found[key] = shifted(page)
+        run = page.locator("#kv-run" if key == FIRST else f"#kv-{key}-run")
+        if key in (FIRST, "documents", "judge", "loop"):
+            run.click()
+            page.wait_for_timeout(600)
+            expect(run).to_be_visible(timeout=3 * PATIENCE)
+            page.wait_for_timeout(1000)
+            found[f"{key}, run"] = shifted(page)
+    assert {where: much for where, much in found.items() if much >= MOST_SHIFT} == {}
+
+
+def test_first_runs_have_their_length_and_no_small_type(opened: Watched, embedded_address: str) -> None:
+    page = watched(opened, embedded_address)
+    expect(page.locator("#kv-view-play svg").first).to_be_visible()
+    for key, most in MOST_SCREENS.items():
+        show(page, key)
+        if key != FIRST:
+            expect(page.locator(f"#kv-{key}-verdict .kv-verdict-tone")).to_be_visible()
+        page.wait_for_timeout(1500)
+        assert page.evaluate("document.documentElement.scrollHeight") / 800 <= most, key
+        assert page.evaluate(SMALL_TYPE, SMALLEST) == [], key
