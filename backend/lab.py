@@ -7,13 +7,12 @@ its record last. Each file of :mod:`backend.studies` that holds one registers it
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import backend.studies
 from backend.base.cancel import Cancel
+from backend.base.modules import modules_of
 from backend.bench.break_even import measure_within
 from backend.engine.speed import measured_speed
 from backend.judge.cost import judging_seconds
@@ -39,8 +38,7 @@ from backend.session.study import run_study
 from backend.session.tensors import tensor_bytes, tensor_file
 from backend.sweeps.page_sweep import SweepDesk
 
-for _module in pkgutil.iter_modules(backend.studies.__path__, "backend.studies."):
-    importlib.import_module(_module.name)  # each registers its study
+modules_of(backend.studies.__name__)  # each registers its study
 
 
 class Lab:

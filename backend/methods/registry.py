@@ -5,14 +5,12 @@ Every method that a module of this room defines is registered: a new one is one 
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, Literal
 
 from backend.base.errors import OptionError
+from backend.base.modules import modules_of
 from backend.methods.base import Method
 from backend.methods.composed import expanded
 from backend.methods.options import Options
@@ -21,9 +19,9 @@ from backend.records.request import MethodChoice
 
 def _methods() -> tuple[type[Method], ...]:
     """The methods that the modules of this room define, in the order of columns."""
-    names = [module.name for module in pkgutil.walk_packages([str(Path(__file__).parent)], f"{__package__}.")]
-    modules = [importlib.import_module(name) for name in names if name != __name__]
-    classes = {cls for module in modules for cls in vars(module).values() if isinstance(cls, type)}
+    classes = {
+        cls for module in modules_of(__package__) for cls in vars(module).values() if isinstance(cls, type)
+    }
     columns = [
         (cls.column, cls.name, cls)
         for cls in classes

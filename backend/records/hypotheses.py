@@ -113,6 +113,11 @@ class HypothesesRequest:
     candidates: int = 4
     common: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def stores(self) -> int:
+        """How many stores the episodes see, one after the other."""
+        return -(-self.episodes // self.memory)
+
     def __post_init__(self) -> None:
         check_ranges(self, LIMITS, "hypotheses")
         if self.grid not in typing.get_args(Grid):

@@ -154,6 +154,6 @@ def hypotheses(
     out.with_suffix(".kvhypotheses").write_bytes(record.to_bytes())
     for verdict in results:
         print(f"{verdict.name} {verdict.word}: {verdict.claim}\n   {verdict.reason}")
-    print(replication(-(-episodes // memory), "store", "episodes"))
+    print(replication(request.stores, "store", "episodes"))
     print(f"{len(record.live)} turns in {rows_path}, verdicts in {out}")
     return 0

@@ -106,7 +106,7 @@ def run_xray(
         say_beside(parted)
         report["beside"] = parted.plain()
     if model:
-        xrayed = Layouts(calls, result.block), result.advice
+        xrayed = (Layouts(calls, result.block), result.advice) if advice else None
         reading = read_log(context.params, loading(device, device_map, quantise), xrayed)
         say_reading(reading)
         report["model"] = plain(reading)

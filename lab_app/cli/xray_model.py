@@ -37,10 +37,10 @@ def check_reading(given: Mapping[str, Any]) -> None:
 
 
 def read_log(
-    given: Mapping[str, Any], loaded_so: Mapping[str, Any], xrayed: tuple[Layouts, Sequence[Advice]]
+    given: Mapping[str, Any], loaded_so: Mapping[str, Any], xrayed: tuple[Layouts, Sequence[Advice]] | None
 ) -> ReadingRecord:
     """Read the log's calls on the model that ``--model`` names; ``xrayed``: their layouts, and what the X-ray
-    proposes."""
+    proposes, where these are tried."""
     from backend.logs.calls import by_time
     from backend.logs.reader import LogReader
     from backend.model.load import load_model

@@ -3,10 +3,7 @@
 Every module here holds one ``SECTION``; they need no other list.
 """
 
-import importlib
-import pkgutil
-
+from backend.base.modules import modules_of
 from lab_app.ui.measurement import Section
 
-_MODULES = pkgutil.iter_modules(__path__, f"{__name__}.")
-SECTIONS: tuple[Section, ...] = tuple(importlib.import_module(module.name).SECTION for module in _MODULES)
+SECTIONS: tuple[Section, ...] = tuple(module.SECTION for module in modules_of(__name__))
