@@ -19,7 +19,7 @@ from backend.base.ranges import check_whole
 from backend.base.serialization import as_json
 from backend.records.events import Progress
 from backend.records.model_info import ModelInfo
-from backend.reproduce import harness, studies, sweeping, timings
+from backend.reproduce import harness, layers, studies, sweeping, timings
 from backend.reproduce.context import Context, DataSource, Step
 from backend.reproduce.energy import Meter
 from backend.reproduce.result import report
@@ -33,7 +33,9 @@ from backend.reproduce.spec import (
     HarnessPlan,
     HypothesesPlan,
     LatencyPlan,
+    OffsetsPlan,
     Plan,
+    ProximityPlan,
     Reproduction,
     Scale,
     SeriesPlan,
@@ -150,6 +152,7 @@ RUNNERS: dict[type, Callable[[Any, Context], Iterator[Step]]] = {
     SweepPlan: sweeping.sweep, DocumentsPlan: studies.documents, EvaluationPlan: studies.evaluation,
     HarnessPlan: harness.harness, HypothesesPlan: studies.hypotheses, GroupPlan: timings.group,
     CostPlan: timings.cost, SpeedPlan: timings.speed, LatencyPlan: timings.latency,
+    ProximityPlan: layers.proximity, OffsetsPlan: layers.offsets,
 }  # fmt: skip
 
 

@@ -213,6 +213,25 @@ class LatencyPlan:
     warmup: int
 
 
+@dataclass(frozen=True)
+class ProximityPlan:
+    """Whether near tokens have near KV and near offsets (:mod:`backend.studies.proximity`), behind the first
+    words of a preset's first two agents; ``problems`` are pairs."""
+
+    preset: str
+    problems: int
+    vocabulary: int = 4000
+
+
+@dataclass(frozen=True)
+class OffsetsPlan:
+    """Offsets of a preset's question behind its agents' first words, and of its requests, with estimates from
+    the others (:mod:`backend.studies.offsets`); ``problems`` are requests."""
+
+    preset: str
+    problems: int
+
+
 Plan = (
     SweepPlan
     | DocumentsPlan
@@ -224,6 +243,8 @@ Plan = (
     | CostPlan
     | SpeedPlan
     | LatencyPlan
+    | ProximityPlan
+    | OffsetsPlan
 )
 
 

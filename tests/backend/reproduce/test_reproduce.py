@@ -24,6 +24,7 @@ from backend.records.hypothesis_verdicts import Verdict
 from backend.records.request import MethodChoice
 from backend.reproduce import energy, studies, sweeping
 from backend.reproduce.context import Context, Linked
+from backend.reproduce.layers import DEPTHS
 from backend.reproduce.page import listing, page
 from backend.reproduce.registry import find, reproductions
 from backend.reproduce.result import fits, markdown, read, report
@@ -36,7 +37,9 @@ from backend.reproduce.spec import (
     HarnessPlan,
     LatencyPlan,
     Line,
+    OffsetsPlan,
     Plan,
+    ProximityPlan,
     Reproduction,
     Scale,
     Scaled,
@@ -49,6 +52,7 @@ from backend.reproduce.spec import (
 from backend.reproduce.timings import group_units
 from backend.studies.documents import base_arms
 from backend.studies.latency import Server
+from backend.studies.offset_estimates import METHODS
 from backend.sweeps.grid import planned_rows, shards_of
 from backend.sweeps.read import parse_sweep
 from backend.sweeps.spec import JudgeTask
@@ -220,6 +224,11 @@ def measured_by(plan: Plan, one: Reproduction, scale: Any, folder: Path) -> Iter
         yield from ({"length": str(n)} for n in plan.lengths)
     elif isinstance(plan, LatencyPlan):
         yield from ({"task": p, "method": m} for p in plan.pipelines for m in plan.methods)
+    elif isinstance(plan, ProximityPlan):
+        yield from ({"depth": depth} for depth in DEPTHS)
+    elif isinstance(plan, OffsetsPlan):
+        yield from ({what: depth} for what in ("text", "requests") for depth in DEPTHS)
+        yield from ({"estimate": name} for name in METHODS)
     else:  # studies: what they call their arms
         yield from ({"hypothesis": f"H{n}"} for n in range(1, 5))
         yield from ({"position": place} for place in (*map(str, range(1, 11)), "1 to 2", "3 to 10"))
