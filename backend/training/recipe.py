@@ -97,6 +97,11 @@ CURRICULUM: tuple[tuple[int, float, dict[str, int]], ...] = (
      | {"compare same": 1, "solver": 32, "worker": 3, "judge": 12, "documents one-hop": 14}
      | {"documents two-hop": 17}
      | {"prefix codebook": 4, "prefix units": 4, "prefix who": 7, "tools": 7, "program": 13}),
+    # whole word problems with choices in them, and more documents and messages
+    (163_000_000, 1.0, {"recall copy": 1, "recall pairs": 2, "recall facts": 3, "recall roles": 1}
+     | {"compare same": 1, "solver": 42, "worker": 3, "judge": 10, "documents one-hop": 17}
+     | {"documents two-hop": 17}
+     | {"prefix codebook": 5, "prefix units": 5, "prefix who": 8, "tools": 6, "program": 10}),
 )  # fmt: skip
 
 

@@ -320,7 +320,7 @@ SHAPES = {
     "situation": draw_situation, "plain": draw_plain, "whole": draw_whole, **QUANTITIES,
 }  # fmt: skip
 # how often each shape is drawn, of a hundred or so
-OPEN = {"plain": 34, "whole": 50, "chain": 22, "relation": 5, "sum": 10, "purchase": 3, "situation": 30,
+OPEN = {"plain": 34, "whole": 110, "chain": 22, "relation": 5, "sum": 10, "purchase": 3, "situation": 30,
         "compared": 9, "groups": 9, "listed": 7, "priced": 3, "part": 4}  # fmt: skip
 NUMBERS = {"chain": 40, "relation": 8, "sum": 6, "purchase": 2, "situation": 30, "compared": 6, "listed": 8}
 RATIOS = {"chain": 25, "relation": 20, "purchase": 5, "compared": 25, "groups": 20, "priced": 5}

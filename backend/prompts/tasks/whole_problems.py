@@ -6,13 +6,15 @@ write. The texts are in ``presets/tasks/problems.txt``; one in eight is kept fro
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 
-from backend.prompts.tasks.phrases import FOLDER
-from backend.prompts.tasks.story_teller import LARGEST, Step, Story, compute
+from backend.prompts.tasks.phrases import FOLDER, phrases
+from backend.prompts.tasks.story_teller import LARGEST, Step, Story, Teller, compute
 from backend.prompts.tasks.words import Draw, kept_back, start_sentence
 
+STORIES = phrases("stories")
 PROBLEMS = FOLDER / "problems.txt"
 TRIES, SMALL_AFTER = 300, 30
 MOST = 99  # of small numbers
@@ -49,8 +51,19 @@ def draw_whole(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]
             if done:
                 n, m, o = d.names(3)
                 t, u = d.things(2)
-                text = whole.text.format(N=n, M=m, O=o, T=t, U=u, P=d.place(), **numbers)
-                return start_sentence(text), done, compute(*done[-1])
+                text = d.say(whole.text, N=n, M=m, O=o, T=t, U=u, P=d.place(), **numbers)
+                return _with_asides(d, story, start_sentence(text)), done, compute(*done[-1])
+
+
+def _with_asides(d: Draw, story: Story, text: str) -> str:
+    """Now and then sentences that change nothing, with and without numbers, anywhere before the last one."""
+    for share, patterns in ((story.filler, STORIES.filler), (story.amounts, STORIES.aside_amounts)):
+        if d.chance(share * 0.8):
+            sentences = re.split(r"(?<=[.!]) ", text)
+            aside = start_sentence(Teller(d, story).fill(d.pick(patterns)))
+            sentences.insert(d.rng.randint(0, len(sentences) - 1), aside)
+            text = " ".join(sentences)
+    return text
 
 
 def _numbers(d: Draw, story: Story, whole: Whole) -> dict[str, int]:
