@@ -30,6 +30,7 @@ from backend.model.hooks import (
     watch_attention,
     why_not_layerwise,
 )
+from backend.records.blame import Part
 from backend.records.run import RECOMPUTED
 
 
@@ -170,6 +171,28 @@ class AssembledPrompt:
             buffer[at:, :, :, chosen.to(buffer.device)] = buffer[at:, :, :, held : held + len(chosen)]
         self.cache.length = held
         actions[at:, chosen.numpy()] = RECOMPUTED
+
+    @torch.inference_mode()
+    def take_exact(self, parts: Sequence[Part], actions: NDArray[np.uint8]) -> None:
+        """Put a dense pass's keys and values in place of parts of the cache.
+
+        Raises:
+            OptionError: tokens stand elsewhere than in a dense pass, or some are hidden from others.
+        """
+        if parts and (not self.layout.natural or self.plan.visible is not None or len(self.layout.soft)):
+            raise OptionError(
+                "This method hides tokens from one another or gives them positions of its own, so no part of "
+                "a full read fits into its cache. Repair another method.",
+                field="methods",
+            )
+        for part in parts:
+            exact = self.dense()
+            at = (slice(part.first, part.last + 1), slice(None), slice(None), slice(part.start, part.end))
+            if part.half != "values":
+                self.cache.keys[at] = exact.keys[at]
+            if part.half != "keys":
+                self.cache.values[at] = exact.values[at]
+            actions[part.first : part.last + 1, part.start : part.end] = RECOMPUTED
 
     def _gradual(self, sets: list[tuple[int, ...]], selection: Selection, actions: NDArray[np.uint8]) -> None:
         if self.layerwise:

@@ -104,6 +104,7 @@ class Engine(ModelRunner):
             if selection is not None:
                 with clock.part("recompute"):
                     view.recompute(selection, actions)
+                    view.take_exact(selection.exact, actions)
                 cache = assembly.cache = view.cache
         if logits is None:
             with clock.part("first_token"):

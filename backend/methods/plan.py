@@ -9,6 +9,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from backend.cache.kv_cache import KVSegment, Offset, Temper
+from backend.records.blame import Part
 from backend.records.run import AgentState, GateDecision, Provenance
 
 MaskKind = Literal["exact", "shipped"]
@@ -137,6 +138,7 @@ class Selection:
         mask: "exact", or "shipped": the bottom-right causal mask of the public code, under which a chosen
             token sees later ones; below ``mask_layer`` it is exact in any case.
         reason: for the record.
+        exact: parts of the cache that then become those of a dense pass, which is made for them.
     """
 
     tokens: tuple[int, ...] | tuple[tuple[int, ...], ...]
@@ -145,6 +147,7 @@ class Selection:
     mask: MaskKind = "exact"
     mask_layer: int = 0
     reason: str = "chosen to be computed again"
+    exact: tuple[Part, ...] = ()
 
     @property
     def gradual(self) -> bool:

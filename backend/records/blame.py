@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+from backend.base.errors import OptionError
 from backend.base.serialization import Floats, Saved
+from backend.base.text import show
 from backend.records.model_info import ModelInfo
 from backend.records.prompt import Span
 from backend.records.request import RunRequest
@@ -17,6 +20,11 @@ BLAME_LIMITS: dict[str, tuple[int, int]] = {
     "passes": (50, 5000), "most_parts": (1, 6), "draws": (0, 40), "seed": (0, 2**31 - 1)
 }  # fmt: skip
 Half = Literal["keys and values", "keys", "values"]
+EXACT = re.compile(
+    r"(?P<agent>\d{1,6})/(?P<segment>[^/;]{1,100})/(?P<first>\d{1,3})-(?P<last>\d{1,3})"
+    rf"/(?P<half>{'|'.join(get_args(Half))})"
+)
+MOST_EXACT = 2000  # characters of such a line
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,31 @@ class Part:
 def cells(parts: Iterable[Part]) -> int:
     """Size of parts that do not overlap; see :attr:`Part.cells`."""
     return sum(part.cells for part in parts)
+
+
+def exact_text(agent: int, parts: Iterable[Part]) -> str:
+    """Parts of an agent's cache as one line, by their segments' names: ``3/agent_2_current/1-2/keys``."""
+    return ";".join(f"{agent}/{p.segment}/{p.first}-{p.last}/{p.half}" for p in parts)
+
+
+def exact_parts(text: str) -> list[tuple[int, Part]]:
+    """The inverse: agents and parts, not yet placed among a prompt's tokens.
+
+    Raises:
+        OptionError: it cannot be read so.
+    """
+    found = []
+    for line in filter(None, text.split(";")):
+        pieces = EXACT.fullmatch(line)
+        if pieces is None or int(pieces["first"]) > int(pieces["last"]):
+            raise OptionError(
+                f"{show(line)} names no part of a cache. Measure again, and repair what is found.",
+                field="methods",
+            )
+        first, last = int(pieces["first"]), int(pieces["last"])
+        half: Half = next(h for h in get_args(Half) if h == pieces["half"])
+        found.append((int(pieces["agent"]), Part(pieces["segment"], 0, 0, first, last, half)))
+    return found
 
 
 @dataclass(frozen=True)

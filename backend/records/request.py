@@ -18,11 +18,16 @@ REFERENCE = "dense"  # the method that all others are compared with
 
 @dataclass(frozen=True)
 class MethodChoice:
-    """A method with its options, under the label it has in the run (labels are unique in a run)."""
+    """A method with its options, under the label it has in the run (labels are unique in a run).
+
+    ``exact``: parts of its caches that are the full read's own, as :func:`backend.records.blame.exact_parts`
+    reads them: a diagnosis, which costs a full read.
+    """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
+    exact: str = ""
 
     def __post_init__(self) -> None:
         if not self.label:

@@ -9,6 +9,7 @@ from backend.base.errors import BudgetError, NotRelocatableError, OptionError
 from backend.methods.options import Options
 from backend.methods.registry import make_options, method_class
 from backend.methods.risk_guard import check_gate
+from backend.records.blame import exact_parts
 from backend.records.request import Decoding, MethodChoice, RunRequest, with_reference
 from backend.session.request_state import RequestState
 from backend.session.streams import MethodRun, stream_key
@@ -63,6 +64,7 @@ class Admission:
         for choice in choices:
             cls = method_class(choice.name)
             options = make_options(choice.name, choice.options)
+            exact_parts(choice.exact)  # told before anything runs
             reason = cls.supports(session.model.info)
             if reason:
                 raise NotRelocatableError(

@@ -11,6 +11,7 @@ from backend.engine.prefill import Prefill
 from backend.methods.base import Method, Prefilled
 from backend.methods.candidates import slots_only
 from backend.methods.dense import dense_plan
+from backend.methods.patched import patched
 from backend.methods.risk_guard import GuardedMethod
 from backend.prompts.template import called
 from backend.prompts.tools.base import ToolResult
@@ -33,6 +34,7 @@ def read_prompt(
     *,
     gate: RiskGate | None = None,
     copy_slots_only: bool = False,
+    exact: str = "",
 ) -> tuple[PromptInContext, Prefill]:
     """Let a method lay a prompt out and plan it, carry the plan out, and show the method what came of it.
 
@@ -40,6 +42,7 @@ def read_prompt(
         clock: gets ``base`` (the layout of a method that shares texts) and what plan and engine note.
         gate: may refuse reuse once the prompt is assembled.
         copy_slots_only: copy nothing but the texts that stand side by side.
+        exact: parts of the cache that are a dense pass's (:class:`backend.records.request.MethodChoice`).
 
     Returns:
         The prompt as the method reads it, and its prefill.
@@ -50,7 +53,8 @@ def read_prompt(
     plan = method.plan(context, log, clock)
     if copy_slots_only:
         plan = slots_only(plan, context.prompt)
-    asked = method if gate is None else GuardedMethod(method, gate)
+    asked = patched(method, exact, context.prompt.agent)
+    asked = asked if gate is None else GuardedMethod(asked, gate)
     prefill = engine.execute(context.prompt, plan, clock, method=asked, context=context)
     plan = prefill.plan
     method.on_event(Prefilled(context, prefill.cache, plan.plain, plan, prefill.hidden), log)

@@ -27,6 +27,7 @@ from backend.base.errors import OptionError
 from backend.engine.decoding import Decoded
 from backend.engine.engine import Engine
 from backend.methods.options import Options
+from backend.methods.patched import patched
 from backend.methods.registry import make_options, method_class
 from backend.records.events import Progress
 from backend.records.request import Decoding, MethodChoice, RunRequest
@@ -107,7 +108,7 @@ def revise(
 
 def _same(record: RunRecord, choice: MethodChoice, options: Options) -> str:
     """The label of the record's column with these options, if there is one."""
-    own = [m for m in record.request.methods if m.name == choice.name]
+    own = [m for m in record.request.methods if (m.name, m.exact) == (choice.name, choice.exact)]
     own.sort(key=lambda m: m.label != choice.label)
     return next((m.label for m in own if make_options(m.name, m.options) == options), "")
 
@@ -185,8 +186,9 @@ class _Revision:
                         clock.add(part, ms)
                 else:
                     prefill = self._engine(agent).execute(
-                        context.prompt, plan, clock, method=run.method, context=context
-                    )
+                        context.prompt, plan, clock, method=patched(run.method, choice.exact, agent),
+                        context=context,
+                    )  # fmt: skip
                 by_agent[agent] = PromptRun(run, context, prefill.plan, prefill, clock)
         return out
 

@@ -202,6 +202,7 @@ class Run:
             clock,
             gate=request.gate if judging else None,
             copy_slots_only=request.slots_only and judging,
+            exact=run.choice.exact,
         )
         if request.mode == "pinned":
             if run.choice.reference:

@@ -177,7 +177,7 @@ def stream_key(request: RunRequest, choice: MethodChoice) -> str:
     """Which stream a choice belongs to: pinned, all share one; free, each has its own."""
     key = [pipeline_hash(request.pipeline), request.mode, as_json(request.decoding)]
     if request.mode == "free":
-        key += [choice.name, sorted(choice.options.items())]
+        key += [choice.name, sorted(choice.options.items()), *filter(None, [choice.exact])]
     return json.dumps(key)
 
 

@@ -31,6 +31,7 @@ from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
 from backend.methods.base import Method
 from backend.methods.candidates import slots_only
+from backend.methods.patched import patched
 from backend.methods.registry import make_options, method_class
 from backend.methods.risk_guard import GuardedMethod
 from backend.prompts.scoring import Scoring, extract_answer
@@ -127,7 +128,8 @@ def _again(
             continue
         last = agent == run.pipeline.final
         plan = slots_only(agent_plan, context.prompt) if run.slots_only and last else agent_plan
-        guarded: Method = GuardedMethod(method, run.gate) if run.gate and last else method
+        asked = patched(method, choice.exact, agent)
+        guarded: Method = GuardedMethod(asked, run.gate) if run.gate and last else asked
         used = engine.execute(context.prompt, plan, Clock(), method=guarded, context=context)
         if used.cache.positions is not None or plan.visible is not None:
             raise OptionError(

@@ -136,7 +136,8 @@
     else if (kind === "play") { press("kv-tab-play-button"); playWhenShown(80); }
     else if (kind === "column") {
       if (target.dataset.act === "duplicate") toggleBench(false);
-      document.dispatchEvent(new CustomEvent("kv-column", { detail: { act: target.dataset.act, label: target.dataset.label } }));
+      const { act, label, column } = target.dataset;
+      document.dispatchEvent(new CustomEvent("kv-column", { detail: { act, label, column: column && JSON.parse(column) } }));
     }
   });
   document.addEventListener("keydown", (event) => {

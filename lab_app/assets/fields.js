@@ -296,6 +296,7 @@
         gone.addEventListener("click", () => act("remove", label(entry)));
         const head = make("div", "kv-card-head", {}, make("b", "kv-card-name", {}, `${node.titles[entry.of]} ${entry.number}`), gone);
         mine.card = make("div", "kv-method-panel kv-copy", { id: `kv-copy-${entry.of}-${entry.number}` }, head);
+        if (entry.exact) mine.card.append(make("p", "kv-help", {}, node.repaired));
         mine.card.append(...drawing(scope)({ items: panelOf(entry.of).items.filter(fits) }));
         mine.read = scope.read;
         return mine;
@@ -313,26 +314,28 @@
         }
       }
 
-      function act(what, name) {
+      function act(what, name, column) {
         const list = now(), source = list.find((one) => label(one) === name);
         if (what === "pin") write({ pinned: values.pinned === name ? "" : name });
         if (what === "remove" && source) {
           write({ [node.name]: list.filter((one) => one !== source), pinned: values.pinned === name ? "" : values.pinned });
           set(now());
         }
-        const of = source ? source.of : name;
-        if (what !== "duplicate" || !panelOf(of) || list.length >= node.most) return;
+        if (!["duplicate", "repair"].includes(what)) return;
+        const own = () => Object.fromEntries(Object.entries(values).filter(([key]) => key.startsWith(name + ":")));
+        const { of, exact, values: given } = column || source || { of: name, exact: "", values: own() };
+        if (!panelOf(of) || list.length >= node.most) return;
         const number = Math.max(1, ...list.filter((one) => one.of === of).map((one) => one.number)) + 1;
-        const own = Object.entries(values).filter(([key]) => key.startsWith(of + ":"));
-        const entry = { of, number, values: { ...(source ? source.values : Object.fromEntries(own)) } };
+        const entry = { of, number, exact, values: { ...given } };
         write({ [node.name]: [...list, entry], pinned: values.pinned || name });
         set(now());
+        if (column) return document.getElementById("kv-comparison").scrollIntoView();
         const made = drawn.get(label(entry)).card;
         made.scrollIntoView({ block: "center" });
         const first = made.querySelector("input[type=number]") || made.querySelector("input");
         if (first) first.focus({ preventScroll: true });
       }
-      document.addEventListener("kv-column", (event) => { if (root.isConnected) act(event.detail.act, event.detail.label); });
+      document.addEventListener("kv-column", (event) => { if (root.isConnected) act(event.detail.act, event.detail.label, event.detail.column); });
       return { root, set };
     }
 

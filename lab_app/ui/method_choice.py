@@ -20,7 +20,7 @@ def read_methods(
     options: Mapping[str, Mapping[str, Any]],
     ablate: Sequence[str] = (),
     every_profile: Sequence[str] = (),
-    copies: Sequence[tuple[str, str, Mapping[str, Any]]] = (),
+    copies: Sequence[MethodChoice] = (),
     most: int = MOST_COLUMNS,
 ) -> tuple[MethodChoice, ...]:
     """The chosen methods with checked options, dense first; up to ``most`` columns.
@@ -30,7 +30,7 @@ def read_methods(
         options: as they stand in the boxes, by method; may be wrong.
         ablate: methods to run once more with each alignment step off.
         every_profile: methods to run once more under each other profile.
-        copies: further columns: a method's name, the column's label, and options as they stand in its boxes.
+        copies: further columns, with options as they stand in their boxes.
         most: columns, dense included.
 
     Raises:
@@ -39,7 +39,7 @@ def read_methods(
     """
     from backend.methods.registry import make_options, method_class, method_names
 
-    for name in (*chosen, *(name for name, *_ in copies)):
+    for name in (*chosen, *(copy.name for copy in copies)):
         if name not in method_names():
             raise OptionError(
                 f"There is no method {str(name)[:40]!r}. Choose among the chips.", field="methods"
@@ -61,12 +61,13 @@ def read_methods(
             out += other_profiles(name, checked)
         if name in ablate:
             out += ablations(name, checked)
-    for name, label, own in copies:
-        shown = f"{method_class(name).title} {label.rpartition(' ')[2]}"
+    for copy in copies:
+        shown = f"{method_class(copy.name).title} {copy.label.rpartition(' ')[2]}"
         try:
-            if wrong := blanks(name, own):
+            if wrong := blanks(copy.name, copy.options):
                 raise Problems(wrong)
-            out.append(MethodChoice(name, dataclasses.asdict(make_options(name, own)), label))
+            checked = dataclasses.asdict(make_options(copy.name, dict(copy.options)))
+            out.append(dataclasses.replace(copy, options=checked))
         except Problems as error:
             problems += [Problem("copies", f"{shown}: {one.message}") for one in error.found]
         except LabError as error:

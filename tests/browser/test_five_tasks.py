@@ -68,10 +68,20 @@ def test_repair_and_send_the_link(opened: Watched, embedded_address: str) -> Non
     page = begun(opened(embedded_address))
     before = page.url
     expect(page.locator("#kv-verdict")).to_contain_text("What would repair it?")
-    page.locator("#kv-methods").get_by_label("CacheBlend").check()
+    page.click("#kv-tab-errors-button")
+    page.click("#kv-run")
+    expect(page.get_by_text("This run’s tensors are not held here.")).to_have_count(0)
+    page.click("#kv-blame-measure")
+    page.locator('[data-act="repair"]').click(timeout=3 * PATIENCE)
     expect(page.locator(HEADS)).to_have_count(4)  # without Run
+    mended = page.locator(HEADS, has_text="repaired: ")
+    expect(mended).to_be_in_viewport()
     expect(page.locator("#kv-comparison .kv-out-pending")).to_have_count(0)
+    answers = page.locator("#kv-differences tbody tr td:nth-child(3)").all_inner_texts()
+    dense = page.locator("#kv-comparison .kv-cell[data-method=dense]").last.inner_text()
+    assert answers[-1].removeprefix("≠ ") in dense  # what was repaired gives the full read's answer
     other = opened(settled(page, before))
+    expect(other.locator(HEADS, has_text="repaired: ")).to_have_count(1)
     expect(other.locator(HEADS)).to_have_count(4)
     expect(other.locator("#kv-status")).to_have_text("")
     assert other.evaluate(RESULT) == page.evaluate(RESULT)

@@ -12,6 +12,7 @@ import numpy as np
 
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.template import Placeholder
+from backend.records.blame import Part, exact_parts
 from backend.records.prompt import Prompt, Span
 from backend.records.run import ACTIONS, Outcome, RunRecord
 from viz.base.theme import MethodStyle, method_styles
@@ -186,6 +187,22 @@ def segment_words(pipeline: Pipeline, name: str) -> str:
     if name.startswith("condition_"):
         return f"tool result of {who}{when}"
     return f"answer of {who}{when}" if who else name.replace("_", " ")
+
+
+def part_words(pipeline: Pipeline, part: Part) -> str:
+    """A part of a cache in words: whose text, at which layers, keys or values."""
+    layers = f"layer {part.first}" if part.first == part.last else f"layers {part.first} to {part.last}"
+    half = "" if part.half == "keys and values" else f" ({part.half} alone)"
+    return f"{segment_words(pipeline, part.segment)}, {layers}{half}"
+
+
+def exact_words(pipeline: Pipeline, exact: str) -> str:
+    """What a column's repaired parts are, in words, with the agent that reads them; empty without any."""
+    parts = exact_parts(exact)
+    if not parts:
+        return ""
+    reader = agent_name(pipeline, parts[0][0])
+    return f"{listing(part_words(pipeline, part) for _, part in parts)}, in {reader}’s prompt"
 
 
 def action_counts(outcome: Outcome) -> dict[str, int]:

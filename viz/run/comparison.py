@@ -125,7 +125,10 @@ def _column_summary(record: RunRecord, label: str) -> str:
     if label == words.dense_label(record):
         return f"the reference · {total:,} prompt tokens · TTFT {words.milliseconds(spent)}"
     times = words.times_words(spent, words.cached_ttft(record, label), reference)
-    return f"{words.percent(kept, total)} of tokens from a cache · TTFT {times}"
+    exact = next((m.exact for m in record.request.methods if m.label == label), "")
+    repaired = words.exact_words(record.request.pipeline, exact)
+    before = f"repaired: {repaired} · " if repaired else ""
+    return f"{before}{words.percent(kept, total)} of tokens from a cache · TTFT {times}"
 
 
 def _cell(record: RunRecord, outcome: Outcome, dense: Outcome, pending: bool = False) -> Markup:

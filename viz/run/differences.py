@@ -55,10 +55,12 @@ def difference(record: RunRecord, a: str, label: str, names: OptionNames) -> Dif
     first, cached = words.total_ttft(record, label), words.cached_ttft(record, label)
     kept, total = words.cached_tokens(record, label)
     error = mean_error([record.outcome(agent, label) for agent in record.agents])
+    own_choice = _choice(record, label)
+    exact = words.exact_words(record.request.pipeline, own_choice.exact)
     said = words.clip(outcome.answer, 24) if outcome.answer is not None else "none"
     return Difference(
         look.name, look.index,
-        "" if own else changed_options(_choice(record, a), _choice(record, label), names),
+        "" if own else changed_options(_choice(record, a), own_choice, names, exact),
         html("{}{}", "" if own or outcome.answer == of_a.answer else "≠ ", said),
         Markup() if own else first_token(record, a, label),
         words.milliseconds(first) if own
@@ -71,8 +73,8 @@ def _choice(record: RunRecord, label: str) -> MethodChoice:
     return next(choice for choice in with_reference(record.request.methods) if choice.label == label)
 
 
-def changed_options(a: MethodChoice, b: MethodChoice, names: OptionNames) -> str:
-    """The options of ``b`` that are not A's, with both values."""
+def changed_options(a: MethodChoice, b: MethodChoice, names: OptionNames, exact: str = "") -> str:
+    """The options of ``b`` that are not A's, with both values, and what of it is ``exact``, in words."""
     if a.name != b.name:
         return "another method"
     known = names.get(a.name, {})
@@ -81,7 +83,9 @@ def changed_options(a: MethodChoice, b: MethodChoice, names: OptionNames) -> str
         f"{known.get(key, key)}: {_value(a.options.get(key))} → {_value(b.options.get(key))}"
         for key in keys[:MOST_OPTIONS]
     ]
-    return "; ".join(said + ([f"{len(keys) - len(said)} more"] if len(keys) > len(said) else [])) or "none"
+    said += [f"{len(keys) - len(said)} more"] if len(keys) > len(said) else []
+    said += [f"repaired: {exact}"] if exact and b.exact != a.exact else []
+    return "; ".join(said) or "none"
 
 
 def _value(value: Any) -> str:

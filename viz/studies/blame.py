@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from backend.prompts.pipeline import Pipeline
-from backend.records.blame import BlameRecord, Part, Trial
+from backend.records.blame import BlameRecord, Trial
 from viz.base.figure import FigureView, colour_bar, figure
-from viz.base.format import clip, listing, number, plot_text, plural, segment_words
+from viz.base.format import clip, listing, number, part_words, plot_text, plural, segment_words
 from viz.base.theme import DIVERGING
 
 COLUMNS = ("segment", "layer", "log-odds of full read’s token (nats)", "share of the way to the full read")
@@ -34,13 +33,6 @@ def finding(record: BlameRecord) -> str:
     )
     share = record.share * 100
     return f"Repairing {parts} brings {verdict(record.dense)} back: {number(share, 2)}% of the cache.{beside}"
-
-
-def part_words(pipeline: Pipeline, part: Part) -> str:
-    """A part in words: whose text, at which layers, keys or values."""
-    layers = f"layer {part.first}" if part.first == part.last else f"layers {part.first} to {part.last}"
-    half = "" if part.half == "keys and values" else f" ({part.half} alone)"
-    return f"{segment_words(pipeline, part.segment)}, {layers}{half}"
 
 
 def verdict(trial: Trial) -> str:

@@ -28,11 +28,13 @@ TURNS = NumberField("The number of turns", 1, MAX_TURNS)
 
 @dataclass(frozen=True)
 class Copy:
-    """One more column of a method, with options of its own; ``number`` tells it from the method's others."""
+    """One more column of a method, with options of its own; ``number`` tells it from the method's others.
+    ``exact``: parts of its caches that are the full read's (:class:`MethodChoice`)."""
 
     method: str
     number: int
     options: Mapping[str, Any]
+    exact: str = ""
 
     @property
     def label(self) -> str:
@@ -192,5 +194,5 @@ def chosen_methods(form: Form) -> tuple[MethodChoice, ...]:
     Raises:
         LabError: a method or an option is wrong.
     """
-    copies = [(copy.method, copy.label, copy.options) for copy in form.copies]
+    copies = [MethodChoice(copy.method, copy.options, copy.label, copy.exact) for copy in form.copies]
     return read_methods(form.methods, form.options, form.ablate, form.every_profile, copies)

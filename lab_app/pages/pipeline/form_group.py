@@ -37,7 +37,9 @@ def read_form(visit: Visit, given: Given) -> Form:
         values=dict(zip(state(visit).value_names, texts("value"), strict=False)),
         templates=texts("template"), weights=texts("weights"), options=options_of(given),
         ablate=adding("ablate"), every_profile=adding("every_profile"), pinned=str(given["pinned"]),
-        copies=tuple(Copy(c["of"], c["number"], named(c["of"], c["values"])) for c in given["copies"]),
+        copies=tuple(
+            Copy(c["of"], c["number"], named(c["of"], c["values"]), c["exact"]) for c in given["copies"]
+        ),
         **plain,
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ from typing import Any
 from backend.base.errors import LabError, RecordError
 from backend.base.text import check_text, show
 from backend.prompts.presets import Example, Preset
+from backend.records.blame import MOST_EXACT, exact_parts
 from backend.records.request import control_values
 from backend.records.run import RunRecord
 from lab_app.pages.pipeline.form import CONTROLS, Copy, Form, read_pipeline, read_request, value_boxes
@@ -43,6 +44,7 @@ def form_to_json(form: Form, example: Example | None = None) -> Body:
             body[name] = list(value) if isinstance(value, tuple) else None if value == "" else value
     body["copies"] = [
         {"method": c.method, "number": c.number, "options": _changed(c.method, c.options)}
+        | ({"exact": c.exact} if c.exact else {})
         for c in form.copies
     ]
     body["pinned"] = form.pinned
@@ -78,7 +80,7 @@ def from_record(record: RunRecord) -> Body | None:
         pipeline.name, dict(request.values), tuple(a.template for a in pipeline.agents),
         ", ".join(pipeline.declared), tuple(name for name in options if name != "dense"), options,
         turns=pipeline.turns, weights=tuple(a.model for a in pipeline.agents),
-        copies=tuple(Copy(m.name, int(n), dict(m.options)) for m, n in copies if n.isdecimal()),
+        copies=tuple(Copy(m.name, int(n), dict(m.options), m.exact) for m, n in copies if n.isdecimal()),
         **control_values(request),
     )  # fmt: skip
     example = Example(dict(request.values), request.expected)
@@ -94,7 +96,8 @@ def asks(request: Any) -> tuple[Any, ...]:
     from backend.methods.registry import make_options
 
     methods = [
-        (m.name, m.label, dataclasses.asdict(make_options(m.name, m.options))) for m in request.methods
+        (m.name, m.label, dataclasses.asdict(make_options(m.name, m.options)), m.exact)
+        for m in request.methods
     ]
     return request.pipeline, dict(request.values), methods, request.mode, request.decoding, request.expected
 
@@ -170,7 +173,7 @@ def _copies(value: Any, every: Mapping[str, Mapping[str, Any]]) -> tuple[Copy, .
         raise RecordError(f"copies must be a list of up to {MOST_COPIES} columns; this is {show(value)}.")
     out: list[Copy] = []
     for entry in value:
-        table = _table(entry, "A duplicated column", ("method", "number", "options"))
+        table = _table(entry, "A duplicated column", ("method", "number", "options", "exact"))
         name, number = table.get("method"), table.get("number")
         if not isinstance(name, str) or not every.get(name):
             raise RecordError(f"A duplicated column is of {show(name)}, which is no method with options.")
@@ -184,7 +187,9 @@ def _copies(value: Any, every: Mapping[str, Mapping[str, Any]]) -> tuple[Copy, .
             table.get("options", {}), f"The options of {name}", tuple(every[name])
         ).items():
             options[key] = _option(one, every[name][key], f"{name}.{key}")
-        out.append(Copy(name, number, options))
+        exact = check_text(table.get("exact", ""), "A repaired part", "", MOST_EXACT)
+        exact_parts(exact)
+        out.append(Copy(name, number, options, exact))
     return tuple(out)
 
 

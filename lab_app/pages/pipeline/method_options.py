@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from backend.methods.registry import make_options, method_class, method_names, option_fields, profile_options
+from backend.records.blame import MOST_EXACT
 from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.ui import fields, text
 from lab_app.ui.fields import Node
@@ -33,7 +34,9 @@ def options_of(given: Any) -> dict[str, dict[str, Any]]:
 def copied_panels() -> Node:
     """The columns that were duplicated, each with the panel of its method."""
     titles = {name: method_class(name).title for name in with_options()}
-    return fields.copies("copies", read_copies, id="kv-copies", titles=titles, most=MOST_COPIES)
+    return fields.copies(
+        "copies", read_copies, id="kv-copies", titles=titles, most=MOST_COPIES, repaired=text.REPAIRED
+    )
 
 
 def read_copies(sent: Any) -> list[dict[str, Any]]:
@@ -42,6 +45,7 @@ def read_copies(sent: Any) -> list[dict[str, Any]]:
     for found in sent[:MOST_COPIES] if isinstance(sent, list) else ():
         given = found if isinstance(found, dict) else {}
         method, number, values = (given.get(key) for key in ("of", "number", "values"))
+        exact = given.get("exact")
         if method not in with_options() or type(number) is not int or not 2 <= number <= 99:
             continue
         if any((c["of"], c["number"]) == (method, number) for c in out):
@@ -49,7 +53,8 @@ def read_copies(sent: Any) -> list[dict[str, Any]]:
         texts = values if isinstance(values, dict) else {}
         boxes = [option_field(method, option) for option in option_fields(method_class(method))]
         read = {box.name: box.read(texts.get(box.name, box.value)) for box in boxes}
-        out.append({"of": method, "number": number, "values": read})
+        exact = exact[:MOST_EXACT] if isinstance(exact, str) else ""
+        out.append({"of": method, "number": number, "values": read, "exact": exact})
     return out
 
 

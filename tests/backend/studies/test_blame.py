@@ -19,8 +19,9 @@ from backend.engine.prefill import Prefill
 from backend.lab import Lab
 from backend.methods.dense import dense_plan
 from backend.model.load import LoadedModel
-from backend.records.blame import BlameRecord, BlameRequest, Part, cells
-from backend.records.request import Decoding
+from backend.records.blame import BlameRecord, BlameRequest, Part, cells, exact_parts, exact_text
+from backend.records.request import Decoding, MethodChoice
+from backend.records.run import RECOMPUTED
 from backend.session.request_state import RequestState
 from backend.session.session import LabSession
 from backend.studies.blame import Mixed, Search
@@ -201,3 +202,38 @@ def test_what_cannot_be_looked_into_is_refused(tiny_model: LoadedModel, changes:
 def test_a_verdict_that_is_dense_s_has_nothing_to_repair(read: Read) -> None:
     with pytest.raises(OptionError, match="nothing to repair"):
         read.search(read.prefill)
+
+
+def test_repaired_parts_as_a_column_give_what_the_search_found(
+    tiny_model: LoadedModel, found: tuple[Any, BlameRecord]
+) -> None:
+    """In a run of its own, and in a run that is changed afterwards; without parts it is the method."""
+    record, blamed = found
+    assert blamed.found is not None
+    exact = exact_text(3, blamed.found.parts)
+    asked = replace(record.request, methods=(MethodChoice("naive"), MethodChoice("naive", {}, "own", exact)))
+    session = LabSession(tiny_model)
+    whole = tiny.run(session, asked)
+    before = tiny.run(session, replace(asked, methods=asked.methods[:1]))
+    *_, last = Lab(session).revise(before, asked)
+    for made in (whole, last.record):
+        assert made.outcome(3, "naive").text == blamed.nothing.text
+        assert made.outcome(3, "own").text == blamed.found.text
+        assert made.outcome(1, "own").text == made.outcome(1, "naive").text
+    took = whole.outcome(3, "own").actions == RECOMPUTED
+    [(part, *_)] = [blamed.found.parts]
+    assert took[part.first : part.last + 1, part.start : part.end].all()
+    assert not (whole.outcome(3, "naive").actions == RECOMPUTED).any()
+
+
+def test_a_line_of_parts_is_read_back_and_a_wrong_one_refused(tiny_model: LoadedModel) -> None:
+    parts = (Part("prefix 1", 0, 0, 0, 3), Part("agent_2_current", 0, 0, 2, 2, "values"))
+    assert exact_parts(exact_text(4, parts)) == [(4, part) for part in parts]
+    assert exact_parts("") == []
+    for wrong in ("3", "3/a/1-0/keys", "3/a/1-2/all", "x/a/1-2/keys", "3/a/1-2/keys,4"):
+        with pytest.raises(OptionError):
+            exact_parts(wrong)
+    for exact in ("3/nothing/0-0/keys", "3/agent_2_current/0-99/keys"):
+        asked = replace(tiny.request(), methods=(MethodChoice("naive", {}, "own", exact),))
+        with pytest.raises(OptionError, match="Remove the column"):
+            tiny.run(LabSession(tiny_model), asked)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
+from dataclasses import replace
+from html import unescape
 from typing import Any
 
 import pytest
@@ -10,7 +14,9 @@ import tiny
 
 from backend.lab import Lab
 from backend.model.load import LoadedModel
+from backend.records.blame import exact_text
 from backend.session.session import LabSession
+from lab_app.pages.pipeline.method_options import read_copies
 from lab_app.pages.pipeline.sections import blame
 from lab_app.visits.visits import Visit, VisitStore
 
@@ -51,3 +57,20 @@ def test_the_chosen_agent_is_looked_into(visit: tuple[VisitStore, Visit]) -> Non
     assert "can be looked into" in dense["error_blame_measure"]
     wrong = said(blame.SECTION.measure(lab, who, given(blame_passes=1)))
     assert "50 to 5000" in wrong["error_blame_passes"]
+
+
+def test_what_was_found_can_become_a_column(visit: tuple[VisitStore, Visit]) -> None:
+    """The button says which column, and the page's own reader takes it as it was meant."""
+    lab, who = visit
+    engine: Any = who.engine
+    record = tiny.run(engine.session, tiny.request())
+    who.records["now"], who.shown = record, "now"
+    shown = said(blame.SECTION.measure(lab, who, given(blame_passes=300)))["blame_status"]
+    found = who.result("blame")
+    assert "Judge under Copy and reposition" in shown
+    [column] = re.findall('data-act="repair" data-label="naive" data-column="([^"]*)"', shown)
+    [read] = read_copies([{**json.loads(unescape(column)), "number": 2}])
+    assert read["exact"] == exact_text(3, found.found.parts)
+    assert read["values"]["naive:prefix_base"] == "template"
+    nothing = replace(found, found=None)
+    assert not blame.repair_button(nothing)

@@ -481,12 +481,17 @@ def test_duplicated_columns_and_the_pinned_one_travel_in_a_link(visit: Visit) ->
     assert body["copies"] == [{"method": "kvcomm", "number": 2, "options": {"gamma": 0.5}}]
     back, _ = form_from_json(json.loads(json.dumps(body)))
     assert (back.copies, back.pinned) == (copies, "kvcomm")
+    repaired = (dataclasses.replace(copies[0], exact="3/agent_2_current/1-2/keys"),)
+    mended = dataclasses.replace(form, copies=repaired)
+    assert form_from_json(json.loads(json.dumps(form_to_json(mended))))[0].copies == repaired
+    assert restored(visit, Step(mended))["copies"][0]["exact"] == repaired[0].exact
     update = restored(visit, Step(back))
     assert update["pinned"] == "kvcomm"
     assert update["copies"][0]["values"]["kvcomm:gamma"] == 0.5
     assert "copies" not in form_to_json(dataclasses.replace(form, copies=()))
     good = body["copies"][0]
     for wrong in ("x", [4], [{**good, "method": "dense"}], [{**good, "number": 1}], [good, good], [good] * 9,
+                  [{**good, "exact": "all of it"}], [{**good, "exact": 4}],
                   [{**good, "options": {"gama": 1}}], [{**good, "options": {"gamma": "x"}}]):  # fmt: skip
         with pytest.raises(RecordError):
             form_from_json({**body, "copies": wrong})

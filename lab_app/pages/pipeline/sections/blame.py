@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+
+from markupsafe import Markup
 
 from backend.base.errors import OptionError
-from backend.records.blame import BLAME_LIMITS, BlameRecord, BlameRequest
-from lab_app.ui import fields
+from backend.methods.registry import make_options
+from backend.records.blame import BLAME_LIMITS, BlameRecord, BlameRequest, exact_text
+from lab_app.pages.pipeline.method_options import option_name, with_options
+from lab_app.ui import fields, text
 from lab_app.ui.fields import Node
 from lab_app.ui.measurement import Section
 from lab_app.ui.run_results import choices
-from lab_app.ui.types import Given
+from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import FormReader, NumberField
 from lab_app.visits.visits import Visit
 from viz.base.format import agent_name, clip, plural
+from viz.base.theme import method_styles
 from viz.studies.blame import views
 
 BOXES = {"most_parts": "Most parts of a set", "passes": "Most passes", "draws": "Random sets"}
@@ -47,10 +53,43 @@ def facts(record: BlameRecord) -> str:
     """What was looked into."""
     asked = record.request
     who = agent_name(asked.run.pipeline, asked.agent)
-    return f"{who} under {clip(asked.method, 40)}, {plural(record.passes, 'pass', 'passes')}"
+    return f"{who} under {clip(called(asked), 40)}, {plural(record.passes, 'pass', 'passes')}"
 
 
-SECTION = Section(
+def called(request: BlameRequest) -> str:
+    """The method's name on the page."""
+    names = {m.label: m.name for m in request.run.methods}
+    return method_styles((request.method,), names)[request.method].name
+
+
+class BlameSection(Section):
+    """A section whose finding can become a column."""
+
+    def saved(self, visit: Visit) -> Update:
+        link = super().saved(visit)[self.status]
+        return {self.status: Markup(link) + repair_button(visit.result(self.kind))}
+
+
+def repair_button(record: BlameRecord) -> Markup:
+    """Makes a column of what was found (see "kv-column" in ``assets/fields.js``); nothing where none was, or
+    where a column of that method cannot be duplicated."""
+    choice = next(m for m in record.request.run.methods if m.label == record.request.method)
+    if record.found is None or choice.name not in with_options():
+        return Markup()
+    exact = ";".join(filter(None, (choice.exact, exact_text(record.request.agent, record.found.parts))))
+    options = asdict(make_options(choice.name, choice.options))
+    column = {
+        "of": choice.name, "exact": exact,
+        "values": {option_name(choice.name, key): value for key, value in options.items()},
+    }  # fmt: skip
+    told = text.REPAIR_HELP.format(what=called(record.request))
+    return Markup(
+        '<p class="kv-measured"><span>{}</span><button type="button" class="kv-button" data-kv="column" '
+        'data-act="repair" data-label="{}" data-column="{}">{}</button></p>'
+    ).format(told, choice.label, json.dumps(column), text.REPAIR_THIS)
+
+
+SECTION = BlameSection(
     "blame", "Which part of the cache changed this answer?",
     "For the agent and the method chosen above: puts dense’s keys and values into the method’s cache, "
     "segment by segment and layer by layer, and looks for the smallest set that brings dense’s "

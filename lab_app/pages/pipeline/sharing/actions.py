@@ -230,6 +230,7 @@ def shown_copies(copies: Sequence[Copy]) -> list[dict[str, Any]]:
             "of": copy.method,
             "number": copy.number,
             "values": {option_name(copy.method, key): value for key, value in copy.options.items()},
+            "exact": copy.exact,
         }
         for copy in copies
     ]
