@@ -19,12 +19,13 @@ from backend.base.ranges import check_whole
 from backend.base.serialization import as_json
 from backend.records.events import Progress
 from backend.records.model_info import ModelInfo
-from backend.reproduce import harness, layers, studies, sweeping, timings
+from backend.reproduce import harness, judging, layers, overlap, studies, sweeping, timings
 from backend.reproduce.context import Context, DataSource, Step
 from backend.reproduce.energy import Meter
 from backend.reproduce.result import report
 from backend.reproduce.spec import (
     SCALES,
+    AttentionPlan,
     CostPlan,
     DocumentsPlan,
     EvaluationPlan,
@@ -32,8 +33,10 @@ from backend.reproduce.spec import (
     GroupPlan,
     HarnessPlan,
     HypothesesPlan,
+    JudgedPlan,
     LatencyPlan,
     OffsetsPlan,
+    OverlapPlan,
     Plan,
     ProximityPlan,
     Reproduction,
@@ -41,6 +44,7 @@ from backend.reproduce.spec import (
     SeriesPlan,
     SpeedPlan,
     SweepPlan,
+    UsesPlan,
 )
 from backend.reproduce.training import STEPS, provide
 
@@ -153,6 +157,8 @@ RUNNERS: dict[type, Callable[[Any, Context], Iterator[Step]]] = {
     HarnessPlan: harness.harness, HypothesesPlan: studies.hypotheses, GroupPlan: timings.group,
     CostPlan: timings.cost, SpeedPlan: timings.speed, LatencyPlan: timings.latency,
     ProximityPlan: layers.proximity, OffsetsPlan: layers.offsets,
+    AttentionPlan: judging.attention, JudgedPlan: judging.judged, UsesPlan: judging.uses,
+    OverlapPlan: overlap.token_overlap,
 }  # fmt: skip
 
 

@@ -232,6 +232,48 @@ class OffsetsPlan:
     problems: int
 
 
+@dataclass(frozen=True)
+class AttentionPlan:
+    """What a preset's judge looks at, method by method (:mod:`backend.session.probes.attention`)."""
+
+    preset: str
+    methods: str
+    problems: int
+    warmup: int = 0
+
+
+@dataclass(frozen=True)
+class OverlapPlan:
+    """Which tokens of a preset's candidates two models would keep (:mod:`backend.reproduce.overlap`)."""
+
+    preset: str
+    other: str
+    problems: int
+
+
+@dataclass(frozen=True)
+class JudgedPlan:
+    """A batch of generated problems before a judge: gates that are learned from it, and how many methods kept
+    what dense selected (:mod:`backend.judge`); ``temperature`` is the candidates'."""
+
+    methods: str
+    problems: int
+    warmup: int
+    temperature: float = 1.0
+    wording: str = "embedded"
+    candidates_only: bool = False
+
+
+@dataclass(frozen=True)
+class UsesPlan:
+    """How often the anchors that a preset's requests leave were mixed, by their length."""
+
+    preset: str
+    methods: str
+    problems: int
+    warmup: int = 0
+
+
 Plan = (
     SweepPlan
     | DocumentsPlan
@@ -245,6 +287,10 @@ Plan = (
     | LatencyPlan
     | ProximityPlan
     | OffsetsPlan
+    | AttentionPlan
+    | OverlapPlan
+    | JudgedPlan
+    | UsesPlan
 )
 
 

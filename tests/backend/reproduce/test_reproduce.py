@@ -16,28 +16,34 @@ import torch
 from tiny import QUESTIONS
 
 from backend.base.errors import LabError, OptionError
-from backend.methods.registry import method_class, option_fields
+from backend.methods.registry import method_class, option_fields, parse_methods
 from backend.model.link_tokens import SHIPPED as LINKED_WEIGHTS
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.records.hypothesis_verdicts import Verdict
 from backend.records.request import MethodChoice
+from backend.records.risk_gate import EVERY
 from backend.reproduce import energy, studies, sweeping
 from backend.reproduce.context import Context, Linked
+from backend.reproduce.judging import THIRDS
 from backend.reproduce.layers import DEPTHS
+from backend.reproduce.overlap import BUDGETS
 from backend.reproduce.page import listing, page
 from backend.reproduce.registry import find, reproductions
 from backend.reproduce.result import fits, markdown, read, report
 from backend.reproduce.run import Asked, Done, check, reproduce
 from backend.reproduce.spec import (
     SCALES,
+    AttentionPlan,
     CostPlan,
     Found,
     GroupPlan,
     HarnessPlan,
+    JudgedPlan,
     LatencyPlan,
     Line,
     OffsetsPlan,
+    OverlapPlan,
     Plan,
     ProximityPlan,
     Reproduction,
@@ -46,6 +52,7 @@ from backend.reproduce.spec import (
     SeriesPlan,
     SpeedPlan,
     SweepPlan,
+    UsesPlan,
     Value,
     Weights,
 )
@@ -63,9 +70,9 @@ from lab_app.cli.reproduce import IMAGES, RESULTS
 ROOT = Path(__file__).parents[3]
 ASKED_FOR = {
     *(f"kvcomm-table-{n}" for n in ("1", "2", "3", "4", "5", "6", "a2", "a3", "a4", "a5", "a6")),
-    *(f"kvcomm-figure-{n}" for n in ("1", "4", "a4", "a12")),
+    *(f"kvcomm-figure-{n}" for n in ("1", "4", "a3", "a4", "a12")),
     *(f"judges-table-{n}" for n in "1234"),
-    "judges-figure-4b",
+    *(f"judges-figure-{n}" for n in ("3", "4b", "5", "6")),
     *(f"kvlink-table-{n}" for n in "1235"),
     "kvlink-figure-3",
     "kvlink-figure-6",
@@ -231,6 +238,18 @@ def measured_by(plan: Plan, one: Reproduction, scale: Any, folder: Path) -> Iter
     elif isinstance(plan, OffsetsPlan):
         yield from ({what: depth} for what in ("text", "requests") for depth in DEPTHS)
         yield from ({"estimate": name} for name in METHODS)
+    elif isinstance(plan, AttentionPlan):
+        labels = [choice.label for choice in parse_methods(plan.methods)]
+        yield from ({"method": m, "token": query} for m in labels for query in ("first", "selecting"))
+    elif isinstance(plan, OverlapPlan):
+        yield from ({"budget": f"{budget:.0%}"} for budget in BUDGETS)
+        yield {"budget": "rank correlation"}
+    elif isinstance(plan, JudgedPlan):
+        labels = [choice.label for choice in parse_methods(plan.methods)]
+        yield from ({"kept": str(n)} for n in range(len(labels)))
+        yield from ({"gate": name} for name in (EVERY, *labels[1:]))
+    elif isinstance(plan, UsesPlan):
+        yield from ({"anchors": name} for name in (*THIRDS, "all"))
     else:  # studies: what they call their arms
         yield from ({"hypothesis": f"H{n}"} for n in range(1, 5))
         yield from ({"position": place} for place in (*map(str, range(1, 11)), "1 to 2", "3 to 10"))

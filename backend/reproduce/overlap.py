@@ -4,14 +4,11 @@ The paper's pilot shows "substantial overlap in token selections" between two si
 retention budget, and leaves open by what tokens are selected. Here it is the attention that they receive, as
 in methods that drop cache entries: from every token behind them, or from the prompt's last tokens alone. Two
 large sets overlap by chance; that expectation stands beside the figure.
-
-Prints a line for each kind of observers and each budget, means over the requests of a preset with a judge.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -21,17 +18,60 @@ from torch import Tensor
 
 from backend.base.errors import ModelError
 from backend.engine.engine import Engine
-from backend.model.load import LoadedModel, load_model
+from backend.model.load import LoadedModel
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example, load_preset, preset_requests
+from backend.records.events import Progress
 from backend.records.prompt import TokenizedPrompt, slots
 from backend.records.request import REFERENCE, Decoding, MethodChoice, RunRequest
+from backend.reproduce.context import Context, Step
+from backend.reproduce.spec import Found, OverlapPlan, Value
 from backend.session.probes.attention import watching
 from backend.session.session import LabSession
 
 CHUNK_TOKENS = 64  # queries whose attention exists at one time
+LAST_TOKENS = 16  # of the prompt, that observe in the second row
 BUDGETS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)  # shares of the candidates' tokens that are kept
-OBSERVERS = ("every later token", "the prompt's last tokens")
+OBSERVERS = ("every later token", "the last tokens")
+
+
+def token_overlap(plan: OverlapPlan, context: Context) -> Iterator[Step]:
+    """Jaccard similarity at every budget, means over the requests of a preset with a judge; by chance, and
+    the scores' rank correlation.
+
+    Raises:
+        LabError: the two models have not the same tokenizer, or a family's attention cannot be read.
+    """
+    preset = load_preset(plan.preset)
+    models = context.model, context.load(plan.other)
+    if models[0].tokens.tokenizer.get_vocab() != models[1].tokens.tokenizer.get_vocab():
+        raise ModelError(
+            f"{plan.other} has another tokenizer than {context.model_name}. Choose two with the same."
+        )
+    examples = list(preset_requests(preset, context.count(plan.problems), context.seed))
+    prompts = judge_prompts(models[0], preset.pipeline, examples)
+    same = {observer: {budget: list[float]() for budget in BUDGETS} for observer in OBSERVERS}
+    chance: dict[float, list[float]] = {budget: [] for budget in BUDGETS}
+    alike: dict[str, list[float]] = {observer: [] for observer in OBSERVERS}
+    for number, prompt in enumerate(prompts):
+        context.stop_if_cancelled()
+        yield Progress(f"Reading prompt {number + 1} of {len(prompts)} with both", number, len(prompts))
+        places = candidate_tokens(prompt)
+        scores = [received(Engine(m), prompt.ids, LAST_TOKENS)[:, places] for m in models]
+        for budget in BUDGETS:
+            kept = max(1, round(budget * len(places)))
+            chance[budget].append(expected_jaccard(len(places), kept))
+            for observer, a, b in zip(OBSERVERS, *scores, strict=True):
+                same[observer][budget].append(overlap(a, b, kept))
+        for observer, a, b in zip(OBSERVERS, *scores, strict=True):
+            alike[observer].append(float(stats.spearmanr(a, b).statistic))
+    for budget in BUDGETS:
+        values = {
+            observer: Value(float(np.mean(same[observer][budget])), of=len(prompts)) for observer in OBSERVERS
+        }
+        yield Found({"budget": f"{budget:.0%}"}, values | {"chance": Value(float(np.mean(chance[budget])))})
+    rho = {observer: Value(float(np.nanmean(alike[observer])), of=len(prompts)) for observer in OBSERVERS}
+    yield Found({"budget": "rank correlation"}, rho)
 
 
 def judge_prompts(
@@ -110,41 +150,3 @@ def expected_jaccard(tokens: int, kept: int) -> float:
     shared = np.arange(max(0, 2 * kept - tokens), kept + 1)
     weights = stats.hypergeom.pmf(shared, tokens, kept, kept)
     return float((weights * shared / (2 * kept - shared)).sum())
-
-
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("other", help="the other model: a folder in hub layout, or a hub id")
-    parser.add_argument("--model", default="embedded")
-    parser.add_argument("--preset", default="judge-right")
-    parser.add_argument("--count", type=int, default=24, help="requests")
-    parser.add_argument("--last-tokens", type=int, default=16)
-    args = parser.parse_args()
-    preset = load_preset(args.preset)
-    models = load_model(args.model), load_model(args.other)
-    if models[0].tokens.tokenizer.get_vocab() != models[1].tokens.tokenizer.get_vocab():
-        raise ModelError(f"{args.other} has another tokenizer than {args.model}. Choose two with the same.")
-    prompts = judge_prompts(models[0], preset.pipeline, list(preset_requests(preset, args.count, seed=0)))
-    jaccard: dict[tuple[int, float], list[float]] = {}
-    chance: dict[float, list[float]] = {}
-    correlation: dict[int, list[float]] = {}
-    for prompt in prompts:
-        places = candidate_tokens(prompt)
-        scores = [received(Engine(m), prompt.ids, args.last_tokens)[:, places] for m in models]
-        for budget in BUDGETS:
-            kept = max(1, round(budget * len(places)))
-            chance.setdefault(budget, []).append(expected_jaccard(len(places), kept))
-            for observer, (a, b) in enumerate(zip(*scores, strict=True)):
-                jaccard.setdefault((observer, budget), []).append(overlap(a, b, kept))
-        for observer, (a, b) in enumerate(zip(*scores, strict=True)):
-            correlation.setdefault(observer, []).append(stats.spearmanr(a, b).statistic)
-    print("kept by the attention of,budget,Jaccard,by chance")
-    for (observer, budget), values in jaccard.items():
-        print(f"{OBSERVERS[observer]},{budget:g},{np.mean(values):.4f},{np.mean(chance[budget]):.4f}")
-    for observer, values in correlation.items():
-        print(f"# Spearman's rho, {OBSERVERS[observer]}: {np.nanmean(values):.4f} over {len(values)} prompts")
-
-
-if __name__ == "__main__":
-    main()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,13 +10,7 @@ import tiny
 import torch
 
 from backend.engine.engine import Engine
-
-FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "token_overlap.py"
-SPEC = importlib.util.spec_from_file_location("token_overlap", FILE)
-assert SPEC is not None
-assert SPEC.loader is not None
-token_overlap = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(token_overlap)
+from backend.reproduce import overlap as token_overlap
 
 
 def test_received_attention_is_that_of_whole_maps(monkeypatch: pytest.MonkeyPatch) -> None:
