@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import reprlib
+from collections.abc import Iterable
 
 from backend.base.errors import PromptError
 
@@ -39,9 +40,19 @@ def check_text(text: object, what: str, field: str, limit: int = MAX_TEXT) -> st
     return text
 
 
-def boundary_words(taxed: int | None, total: int) -> str:
+Tax = tuple[int, int]  # tokens of prompts that their texts, tokenised at once, would not have; all of them
+
+
+def added(taxes: Iterable[Tax | None]) -> Tax | None:
+    """The sum of those that are known; None where none is."""
+    known = [tax for tax in taxes if tax is not None]
+    return (sum(taxed for taxed, _ in known), sum(total for _, total in known)) if known else None
+
+
+def boundary_words(tax: Tax | None) -> str:
     """What tokenising segments one by one costs, in a sentence; empty where nothing, or where it is not
     known (None)."""
+    taxed, total = tax or (0, 0)
     if not taxed:
         return ""
     return (

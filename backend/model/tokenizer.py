@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from backend.base.text import Tax
 from backend.model.added_spaces import without_added_spaces
 from backend.model.chat_template import wrapping
 from backend.prompts.filled_results import ENDS, result_after
@@ -197,6 +198,10 @@ class Tokens:
             prompt.spans,
             self.boundary_tokens(prompt.ids),
         )
+
+    def boundary_tax(self, *prompts: Sequence[int]) -> Tax:
+        """The boundary tax of several prompts, and all their tokens."""
+        return sum(map(self.boundary_tokens, prompts)), sum(map(len, prompts))
 
     def boundary_tokens(self, ids: Sequence[int]) -> int:
         """The boundary tax: how many tokens of a prompt its text, tokenised at once, would not have."""

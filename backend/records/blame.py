@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from backend.base.errors import OptionError
-from backend.base.serialization import Floats, Saved
+from backend.base.serialization import Floats
 from backend.base.text import show
 from backend.records.model_info import ModelInfo
-from backend.records.prompt import Span
+from backend.records.prompt import Span, Taxed
 from backend.records.request import RunRequest
 
 BLAME_FORMAT = 1
@@ -117,7 +117,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class BlameRecord(Saved):
+class BlameRecord(Taxed):
     """The smallest set that was found, and what was tried on the way.
 
     Attributes:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.base.serialization import Floats, Saved
+from backend.base.serialization import Floats
 from backend.base.statistics import bootstrap, mean_interval
 from backend.prompts.pipeline import Pipeline
 from backend.records.model_info import ModelInfo
+from backend.records.prompt import Taxed
 
 BLEND_FORMAT = 1
 
@@ -39,7 +40,7 @@ class BlendRequest:
 
 
 @dataclass(frozen=True)
-class BlendStudy(Saved):
+class BlendStudy(Taxed):
     """Distances from dense, (choices, masks, ratios, prompts) each.
 
     Attributes:

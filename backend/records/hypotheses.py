@@ -18,8 +18,10 @@ from typing import Any, Literal
 
 from backend.base.errors import OptionError
 from backend.base.ranges import check_ranges
-from backend.base.serialization import Saved, from_json
+from backend.base.serialization import from_json
+from backend.base.text import added
 from backend.records.model_info import ModelInfo
+from backend.records.prompt import Taxed
 from backend.records.request import MethodChoice
 
 HYPOTHESES_FORMAT = 1
@@ -224,7 +226,7 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class HypothesesRecord(Saved):
+class HypothesesRecord(Taxed):
     """All rows of an experiment; :func:`verdicts` follow from them."""
 
     request: HypothesesRequest
@@ -255,6 +257,7 @@ def record_of_rows(
     return HypothesesRecord(
         request, model, tolerance, all_of("live", LiveStep), all_of("pinned", PinnedStep),
         all_of("candidates", Candidate), all_of("reruns", Rerun), tuple(moved),
+        boundary_tax=added(row.get("boundary_tax") for row in every),
     )  # fmt: skip
 
 

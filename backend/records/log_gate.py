@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import Literal, Protocol
 
 from backend.base.errors import OptionError
-from backend.base.serialization import Saved
 from backend.base.statistics import confidence_sequence, lower_limit, upper_limit
 from backend.prompts.scoring import SCORINGS, Scoring
 from backend.records.model_info import ModelInfo
+from backend.records.prompt import Taxed
 from backend.records.request import MethodChoice
 
 GATE_FORMAT = 1
@@ -133,7 +133,7 @@ class GateRow:
 
 
 @dataclass(frozen=True)
-class GateRecord(Saved):
+class GateRecord(Taxed):
     """What came of it. ``calls``: in the log; ``warmed`` of them only filled pools."""
 
     request: GateRequest

@@ -8,12 +8,12 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from backend.base.errors import OptionError
-from backend.base.serialization import Saved
 from backend.base.statistics import lower_limit, upper_limit
 from backend.prompts.scoring import Scoring
 from backend.records.blame import BLAME_LIMITS, Half
 from backend.records.log_gate import MOST_SAMPLED, check_flags, check_sampling
 from backend.records.model_info import ModelInfo
+from backend.records.prompt import Taxed
 from backend.records.request import MethodChoice
 
 READING_FORMAT = 1
@@ -205,7 +205,7 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class ReadingRecord(Saved):
+class ReadingRecord(Taxed):
     """What came of it. ``calls``: in the log; ``warmed`` of them only filled pools. ``spent``: the budget of
     tokens ended the reading. ``proposed``, ``laid``: layouts, where they were asked for, and what they
     changed."""

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.base.serialization import Floats, Saved
+from backend.base.serialization import Floats
 from backend.prompts.pipeline import Pipeline
 from backend.records.model_info import ModelInfo
+from backend.records.prompt import Taxed
 
 OFFSETS_FORMAT = 1
 #: What stands in a prompt's holes, and the template text behind it (KVCOMM, Table A.7).
@@ -107,7 +108,7 @@ class Approximated:
 
 
 @dataclass(frozen=True)
-class OffsetStudy(Saved):
+class OffsetStudy(Taxed):
     """True offsets of a text behind several prefixes: KV there minus KV behind the begin-of-sequence token
     alone (Fig. 1), and what a scenario's requests show of offsets and their estimates.
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.base.serialization import Saved
+from backend.base.text import Tax
 from backend.prompts.template import Placeholder
 
 SpanKind = Literal["prefix", "placeholder"]
@@ -44,6 +46,14 @@ class Prompt:
     texts: tuple[str, ...]
     spans: tuple[Span, ...]
     boundary_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Taxed(Saved):
+    """A record of a study's prompts. ``boundary_tax``: of dense's, the tokens that their texts, tokenised at
+    once, would not have, and all of them; None in records of earlier versions."""
+
+    boundary_tax: Tax | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from backend.base.errors import RecordError
 from backend.base.serialization import Saved
+from backend.base.text import Tax, added
 from backend.records.familiarity import Familiarity
 from backend.records.model_info import ModelInfo
 from backend.records.pools import PoolState, PoolView
@@ -314,6 +315,14 @@ class RunRecord(Saved):
     def agents(self) -> tuple[int, ...]:
         """Agent ids in running order."""
         return tuple(dict.fromkeys(o.agent for o in self.outcomes))
+
+    @property
+    def boundary_tax(self) -> Tax | None:
+        """Tokens of dense's prompts that stand only where texts meet, and all of those prompts; None in
+        records of earlier versions."""
+        read = [self.prompts[o.prompt] for o in self.outcomes if o.method == self.labels[0]]
+        known = [(p.boundary_tokens, len(p.token_ids)) for p in read]
+        return added(None if taxed is None else (taxed, total) for taxed, total in known)
 
     def save(self, path: Path) -> Path:
         """Write the record to one file."""

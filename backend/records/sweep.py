@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from backend.base.statistics import NOTHING, Share
+from backend.base.text import Tax
 from backend.records.request import Mode
 
 Axis = Literal[
@@ -208,6 +209,7 @@ class Swept:
     rows: int
     complete: bool
     compared: Compared = Compared()
+    boundary_tax: Tax | None = None
 
     @property
     def warmups(self) -> int:

@@ -264,6 +264,7 @@ class Search:
             model=mixed.engine.model.info,
             spans=mixed.prompt.spans,
             tokens=len(mixed.prompt.ids),
+            boundary_tax=mixed.engine.model.tokens.boundary_tax(mixed.prompt.ids),
             dense=mixed.dense,
             nothing=nothing,
             everything=everything,

@@ -8,7 +8,7 @@ methods' own defaults, so the suffix is computed in any case, and at share 0 not
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,10 +60,12 @@ def blend_study(
     out: dict[str, Any] = {name: np.full(shape, np.nan, dtype=np.float32) for name in KINDS}
     lone = {name: np.zeros(shape[-1], dtype=np.float32) for name in ("keys", "values", "kl", "floor")}
     lengths = np.zeros(shape[-1], dtype=np.int64)
+    prompts: list[Sequence[int]] = []
     for number in range(shape[-1]):
         yield Progress(f"Prompt {number + 1} of {shape[-1]}", number, shape[-1])
         prompt = _read_request(model, request, number, agent, budget_bytes)
-        lengths[number] = len(prompt.context.prompt.ids)
+        prompts.append(prompt.context.prompt.ids)
+        lengths[number] = len(prompts[-1])
         for name, value in prompt.copied().items():
             lone[name][number] = value
         for place, method in methods.items():
@@ -72,6 +74,7 @@ def blend_study(
     yield BlendStudy(
         request, model.info, agent, lengths, **out, copied_keys=lone["keys"], copied_values=lone["values"],
         copied_kl=lone["kl"], floor=lone["floor"], wall_ms=(time.perf_counter() - began) * 1e3,
+        boundary_tax=model.tokens.boundary_tax(*prompts),
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from torch import Tensor
 from backend.base.clock import Clock
 from backend.base.row_file import RowFile
 from backend.base.serialization import as_json
+from backend.base.text import Tax
 from backend.cache.kv_cache import KVCache
 from backend.cache.norms import kl
 from backend.cache.rope import rotate_layer
@@ -150,8 +151,9 @@ class Bench:
         shift = number % len(self.runners)  # nobody always goes first
         for runner in self.runners[shift:] + self.runners[:shift]:
             live += self.live(runner, number, example)
-        steps, candidates = self.pinned.episode(self.pipeline, number, example, again)
-        return {"live": live, "pinned": steps, "candidates": candidates, "reruns": reruns}
+        steps, candidates, tax = self.pinned.episode(self.pipeline, number, example, again)
+        found = {"live": live, "pinned": steps, "candidates": candidates, "reruns": reruns}
+        return found | {"boundary_tax": tax}
 
     def live(self, runner: Runner, number: int, example: Example) -> list[LiveStep]:
         """One method through one episode."""
@@ -211,12 +213,14 @@ class Pinned:
 
     def episode(
         self, pipeline: Pipeline, number: int, example: Example, again: bool
-    ) -> tuple[list[PinnedStep], list[Candidate]]:
+    ) -> tuple[list[PinnedStep], list[Candidate], Tax]:
         """Measure an episode (not ``again``), then store what dense computed of it."""
+        read: list[Sequence[int]] = []
         steps: list[PinnedStep] = []
         candidates: list[Candidate] = []
         decoding = Decoding(max_new_tokens=self.request.max_new_tokens)
         for turn in turns(self.engine, pipeline, self.log, example, self.dense, decoding):
+            read.append(turn.context.prompt.ids)
             if not again:
                 logits = self._every_logit(turn.context)
                 [along] = self.engine.teacher_force([turn.prefill], turn.ids)
@@ -225,7 +229,7 @@ class Pinned:
                 candidates += self._candidates(turn, number, logits, along)
             for keeper in self.keepers.values():
                 keeper.on_event(self._seen(turn, keeper), self.log)
-        return steps, candidates
+        return steps, candidates, self.engine.model.tokens.boundary_tax(*read)
 
     def _seen(self, turn: Turn, keeper: SegmentsMethod) -> Prefilled:
         """Dense's pass as a keeper wants to see it: with the states at its cut, where it has one."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from backend.base.errors import LabError
+from backend.base.text import Tax, added
 from backend.logs.calls import Call
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
@@ -28,6 +29,7 @@ def log_gate(
     record = GateRecord(request, model.info, len(calls), logged.warmed)
     chosen = sampled(logged.left, logged.agents, request.calls, request.seed, by_agent=not request.stop_early)
     rows: list[GateRow] = []
+    taxes: list[Tax | None] = []
     for number, index in enumerate(chosen if len(chosen) >= request.needed else ()):
         yield Progress(
             f"{number} calls compared, {sum(row.flipped for row in rows)} changed", number, len(chosen)
@@ -37,6 +39,7 @@ def log_gate(
             try:
                 found = logged.read(index, LabSession(model, budget_bytes=budget_bytes))
                 row = _row_of(found, request.method.label, row)
+                taxes.append(found.boundary_tax)
             except LabError as error:
                 row = replace(row, refused=str(error))
         rows.append(row)
@@ -44,7 +47,7 @@ def log_gate(
             record = replace(record, rows=tuple(rows))
             if record.limits[0] > request.max_flips or record.verdict == "at most":
                 break
-    yield replace(record, rows=tuple(rows))
+    yield replace(record, rows=tuple(rows), boundary_tax=added(taxes))
 
 
 def flipped(dense: Outcome, other: Outcome) -> bool:

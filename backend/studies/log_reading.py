@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from backend.base.errors import LabError
+from backend.base.text import Tax, added
 from backend.cache.norms import kl
 from backend.engine.decoding import Decoded
 from backend.logs.advice import Advice
@@ -67,6 +68,7 @@ def read_log(
     chosen = sampled(logged.left, logged.agents, request.sample, request.seed)
     refused: list[Refused] = []
     rows: list[ReadingRow] = []
+    taxes: list[Tax | None] = []
     laid: list[LayoutRow] = []
     spent = 0
     for number, index in enumerate(chosen):
@@ -85,6 +87,7 @@ def read_log(
             record = logged.read(index, session)
             spent += sum(len(record.prompts[outcome.prompt].token_ids) for outcome in record.outcomes)
             new = rows_of(record, session, calls[index], logged.agents[index])
+            taxes.append(record.boundary_tax)
             if trials is not None:
                 yield Progress(f"{calls[index].where} in other layouts", number, len(chosen))
                 dense, near = record.outcome(1, REFERENCE), record.outcomes[1].fidelity
@@ -106,7 +109,7 @@ def read_log(
             rows.append(row)
     yield ReadingRecord(
         request, model.info, len(calls), logged.warmed, spent >= request.most_tokens, tuple(refused),
-        tuple(rows), proposed=trials.proposed if trials else (), laid=tuple(laid),
+        tuple(rows), proposed=trials.proposed if trials else (), laid=tuple(laid), boundary_tax=added(taxes),
     )  # fmt: skip
 
 

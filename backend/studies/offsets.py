@@ -89,8 +89,10 @@ def offset_study(
         for name, part in there.items():
             twins[name].append((part - twins_alone[name]).flatten(-2).norm(dim=-1))
     samples = approximated = None
+    read: list[Sequence[int]] = [(*prefix, *segment) for prefix in prefixes]
     if request.values:
         history, log = yield from _requests(model, request, budget_bytes)
+        read += [context.prompt.ids for contexts in history for context in contexts]
         samples = sample_offsets(history)
         approximated = yield from approximate(engine, history, log)
     base = alone.segment(
@@ -99,6 +101,7 @@ def offset_study(
     yield OffsetStudy(
         request=request,
         model=model.info,
+        boundary_tax=model.tokens.boundary_tax(*read),
         tokens=np.array(segment, dtype=np.int64),
         texts=model.tokens.texts(segment),
         prefix_tokens=np.array([len(p) for p in prefixes], dtype=np.int64),

@@ -42,7 +42,7 @@ from backend.sweeps.run import SweepDone, run_sweep
 from backend.sweeps.runner import ModelRunner
 from backend.sweeps.spec import JudgeTask, Sweep
 from backend.sweeps.store import SweepStore
-from backend.sweeps.summary import summarise
+from backend.sweeps.summary import boundary_tax, summarise
 
 FILE = "sweep.yaml"
 LINES = "lines.jsonl"  # what a text may name: problems, or a trace
@@ -120,7 +120,7 @@ class SweepDesk:
                     self.done = event
                     yield Swept(
                         sweep.name, sweep.title, summarise(event), len(event.rows), event.complete,
-                        compare(event),
+                        compare(event), boundary_tax(event),
                     )  # fmt: skip
                 else:
                     yield event

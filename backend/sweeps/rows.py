@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from backend.base.serialization import from_json
+from backend.base.text import Tax
 from backend.records.judge import JudgeOutcome
 
 
@@ -87,8 +88,19 @@ class Row:
     @property
     def forwarded_tokens(self) -> int:
         """Prompt tokens computed, in whole passes, over all its prompts."""
+        return sum(int(part["forwarded_tokens"]) for part in self._parts)
+
+    @property
+    def boundary_tax(self) -> Tax | None:
+        """Prompt tokens that the texts, tokenised at once, would not have, and all; None in earlier rows."""
+        parts = [part.get("boundary_tokens") for part in self._parts]
+        known = [taxed for taxed in parts if taxed is not None]
+        return (sum(known), self.prompt_tokens) if len(known) == len(parts) else None
+
+    @property
+    def _parts(self) -> list[dict[str, Any]]:
         body = json.loads(self.body)
-        return sum(int(part["forwarded_tokens"]) for part in body.get("outcomes", [body]))
+        return list(body.get("outcomes", [body]))
 
     @staticmethod
     def from_values(values: Sequence[Any]) -> Row:

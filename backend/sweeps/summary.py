@@ -17,6 +17,7 @@ from dataclasses import replace
 from scipy import stats
 
 from backend.base.statistics import NOTHING, Share, bootstrap, clustered, mean_and_half, share
+from backend.base.text import Tax, added
 from backend.records.judge import NONE_TAKEN, Change
 from backend.records.sweep import Cell, SweepLine
 from backend.sweeps.rows import Row
@@ -44,6 +45,14 @@ def summarise(done: SweepDone) -> tuple[SweepLine, ...]:
         _line(cell, method, rows, dense[cell], done.line_cells, done.warmups > 1)
         for (cell, method), rows in lines.items()
     )
+
+
+def boundary_tax(done: SweepDone) -> Tax | None:
+    """That of the prompts of every cell's first line, which is dense's."""
+    first: dict[Cell, list[Row]] = {}
+    for (cell, _), rows in by_line(done).items():
+        first.setdefault(cell, rows)
+    return added(row.boundary_tax for rows in first.values() for row in rows)
 
 
 def problem_of(row: Row) -> tuple[int, int]:

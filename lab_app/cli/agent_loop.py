@@ -13,6 +13,7 @@ from lab_app.cli.common import (
     Model,
     named_file,
     parse_methods,
+    print_said,
     print_table,
     progress,
     write_json,
@@ -68,9 +69,7 @@ def loop(
     write_json(out, report)
     out.with_suffix(".kvloop").write_bytes(record.to_bytes())
     print_loop(lines)
-    print(replication(request.stores, "store", "episodes"))
-    if said := boundary_words(*record.boundary_tax):
-        print(said)
+    print_said(replication(request.stores, "store", "episodes"), boundary_words(record.boundary_tax))
     print(f"rows in {rows_path}, the record in {out.with_suffix('.kvloop')}, summary in {out}")
     return 0
 
@@ -149,11 +148,12 @@ def hypotheses(
         "versions": versions(),
         "verdicts": [as_json(verdict) for verdict in results],
         "precision_recall": precision_recall(record),
+        "boundary_tax": record.boundary_tax,
     }
     write_json(out, report)
     out.with_suffix(".kvhypotheses").write_bytes(record.to_bytes())
     for verdict in results:
         print(f"{verdict.name} {verdict.word}: {verdict.claim}\n   {verdict.reason}")
-    print(replication(request.stores, "store", "episodes"))
+    print_said(replication(request.stores, "store", "episodes"), boundary_words(record.boundary_tax))
     print(f"{len(record.live)} turns in {rows_path}, verdicts in {out}")
     return 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Argument, Context, Option
 
 from backend.base.errors import OptionError
+from backend.base.text import boundary_words
 from lab_app.cli.common import (
     Device,
     DeviceMap,
@@ -20,6 +21,7 @@ from lab_app.cli.common import (
     named_file,
     parse_methods,
     path_of,
+    print_said,
     progress,
     write_json,
 )
@@ -127,7 +129,7 @@ def gate(given: Mapping[str, Any], load: Callable[[], LoadedModel]) -> int:
             else:
                 record = event
     verdict, why = record.told
-    print(f"{verdict}: {why}.\n{facts(record)}.")
+    print_said(f"{verdict}: {why}.\n{facts(record)}.", boundary_words(record.boundary_tax))
     if reader.skipped:
         print(f"{reader.skipped} bad lines of the log were passed over; the first: {reader.bad[0]}")
     if out:

@@ -137,6 +137,12 @@ def path_of(given: str) -> Path:
     return Path(os.path.expanduser(given))
 
 
+def print_said(*sentences: str) -> None:
+    """A line for each that says something."""
+    for sentence in filter(None, sentences):
+        print(sentence)
+
+
 def print_table(rows: Sequence[Sequence[str]], left: int) -> None:
     """Rows in columns, the first ``left`` of them flush left; the first row is the heads. A row is
     one line, however narrow the terminal."""

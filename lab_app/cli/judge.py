@@ -14,6 +14,7 @@ from lab_app.cli.common import (
     Device,
     named_file,
     parse_methods,
+    print_said,
     print_table,
     progress,
     read_gate,
@@ -122,9 +123,7 @@ def judge(
     write_json(out, report)
     out.with_suffix(".kvjudge").write_bytes(judged.to_bytes())
     print_table(judge_rows(lines), left=2)
-    print(replication(1, "warm-up", "problems of an order"))
-    if said := boundary_words(*judged.boundary_tax):
-        print(said)
+    print_said(replication(1, "warm-up", "problems of an order"), boundary_words(judged.boundary_tax))
     print("\nDense only where two verdicts disagree; costs are shares of dense's prompt tokens:")
     print_table(disagreement_rows(gates), left=2)
     print(

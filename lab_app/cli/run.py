@@ -23,6 +23,7 @@ from lab_app.cli.common import (
     named_preset,
     parse_methods,
     parse_weights,
+    print_said,
     print_table,
     progress,
     read_gate,
@@ -145,8 +146,7 @@ def print_boundaries(rows: Sequence[dict[str, Any]]) -> None:
     """One line on what tokenising segments separately costs; none for rows of earlier versions."""
     read = [o for row in rows for o in row["outcomes"] if o.get("boundary_tokens") is not None]
     taxed, total = (sum(o[key] for o in read) for key in ("boundary_tokens", "prompt_tokens"))
-    if said := boundary_words(taxed, total):
-        print(said)
+    print_said(boundary_words((taxed, total)))
 
 
 def print_summary(summary: Sequence[dict[str, Any]]) -> None:

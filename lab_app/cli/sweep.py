@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from typer import Argument, Option
 
 from backend.base.errors import OptionError
-from backend.base.text import replication
+from backend.base.text import boundary_words, replication
 from lab_app.cli.common import (
     LOG_SECONDS,
     Device,
@@ -23,6 +23,7 @@ from lab_app.cli.common import (
     Workers,
     check_workers,
     loading,
+    print_said,
     progress,
     write_json,
 )  # fmt: skip
@@ -62,7 +63,7 @@ def sweep(
     from backend.sweeps.run import Recorded, run_sweep
     from backend.sweeps.runner import ModelRunner
     from backend.sweeps.store import SweepStore
-    from backend.sweeps.summary import summarise
+    from backend.sweeps.summary import boundary_tax, summarise
 
     spec = read_sweep(Path(file))
     made = ("summary.json", f"rows.{export}")
@@ -103,10 +104,11 @@ def sweep(
                 else:
                     done = event
         facts["weights"] = {name: store.weights(name) for name in spec.models}
-    swept = Swept(spec.name, spec.title, summarise(done), len(done.rows), done.complete, compare(done))
+    lines, tax = summarise(done), boundary_tax(done)
+    swept = Swept(spec.name, spec.title, lines, len(done.rows), done.complete, compare(done), tax)
     for row in tables(swept):
         print(row)
-    print(replication(swept.warmups, "warm-up", "problems"))
+    print_said(replication(swept.warmups, "warm-up", "problems"), boundary_words(tax))
     write_summary(spec, swept, facts, summary)
     written = [f"{len(done.rows):,} rows in {place}", f"summary in {summary}"]
     if export:

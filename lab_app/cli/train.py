@@ -10,7 +10,7 @@ from typer import Context, Option
 
 from backend.base.errors import OptionError
 from backend.base.text import boundary_words
-from lab_app.cli.common import Device, named_file, path_of, print_table, progress, write_json
+from lab_app.cli.common import Device, named_file, path_of, print_said, print_table, progress, write_json
 
 if TYPE_CHECKING:
     from backend.records.documents import DocumentStudy
@@ -172,8 +172,7 @@ def documents(
     study = record_of_rows(models, questions, seed, RowFile(rows_path).rows(), speed)
     file.write_bytes(study.to_bytes())
     print_documents(study)
-    if said := boundary_words(*study.boundary_tax):
-        print(said)
+    print_said(boundary_words(study.boundary_tax))
     if json:
         from backend.bench.common import conditions
 

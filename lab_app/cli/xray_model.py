@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backend.base.errors import OptionError
-from lab_app.cli.common import parse_methods, path_of, print_table, progress
+from backend.base.text import boundary_words
+from lab_app.cli.common import parse_methods, path_of, print_said, print_table, progress
 
 if TYPE_CHECKING:
     from backend.logs.advice import Advice
@@ -83,8 +84,9 @@ def say_reading(record: ReadingRecord) -> None:
         if line["agent"] in (None, *record.agents[:SHOWN]) and line["flips"]["of"]:
             rows.append(_line(line, several=len(record.agents) > 1))
     print_table([row for row in rows if row], 1)
-    print(
-        "KL in nats, dense to method, a token; logged: along the logged answers. Cache error: keys, values."
+    print_said(
+        "KL in nats, dense to method, a token; logged: along the logged answers. Cache error: keys, values.",
+        boundary_words(record.boundary_tax),
     )
     changed = [row for row in record.rows if row.flipped]
     for row in changed[:SHOWN]:

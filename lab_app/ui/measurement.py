@@ -15,7 +15,9 @@ from functools import cached_property
 from typing import Any
 
 from backend.base.errors import LabError, RunCancelled
+from backend.base.text import boundary_words
 from backend.records.events import Progress
+from backend.records.prompt import Taxed
 from lab_app.ui import fields, html, text
 from lab_app.ui.components import figure_view, payload
 from lab_app.ui.fields import Node
@@ -191,8 +193,9 @@ class Section:
         visit.keep_result(self.kind, record)
         where = f"{clip(record.model.name, 40)}, {record.model.device}"
         visit.pages[f"measured {self.kind}"] = (
-            f"{self.facts(record)} on {where}, in {milliseconds(spent_ms)}."
-        )
+            f"{self.facts(record)} on {where}, in {milliseconds(spent_ms)}. "
+            + (boundary_words(record.boundary_tax) if isinstance(record, Taxed) else "")
+        ).strip()
         return self.saved(visit) | {self.view: payload(self.figures(record))}
 
     def saved(self, visit: Visit) -> Update:

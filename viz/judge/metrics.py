@@ -91,7 +91,7 @@ def table_panel(table: JudgeTable, judged: Judged | None = None) -> Panel:
     body = render(
         "judge/table.html",
         not_yet=NOT_YET,
-        notes=[*judged.notes, *filter(None, [boundary_words(*judged.boundary_tax)])] if judged else (),
+        notes=[*judged.notes, *filter(None, [boundary_words(judged.boundary_tax)])] if judged else (),
         finding=finding(table),
         changes=changes_of(judged) if judged else 0,
         replication=replication(1, "warm-up", "problems of an order"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from backend.base.text import boundary_words
 from backend.records.log_reading import Blamed, ReadingRecord, ReadingRow
 from viz.base.format import clip, plural
 from viz.base.html import joined, render, table
@@ -26,7 +27,7 @@ def reading_html(found: ReadingRecord) -> Markup:
         kept=[line["method"] for line in whole if not line["flips"]["count"]],
         methods=methods_html(lines, len(found.agents) > 1), layouts=layouts_html(found),
         changed=[changed_html(row) for row in changed[:MOST_CHANGED]],
-        more=max(0, len(changed) - MOST_CHANGED),
+        more=max(0, len(changed) - MOST_CHANGED), tax=boundary_words(found.boundary_tax),
     )  # fmt: skip
 
 

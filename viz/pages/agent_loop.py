@@ -203,7 +203,7 @@ def success(record: LoopRecord) -> FigureView:
                 None,
                 (
                     replication(record.request.stores, "store", "episodes"),
-                    boundary_words(*record.boundary_tax),
+                    boundary_words(record.boundary_tax),
                 ),
             )
         )

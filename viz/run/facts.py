@@ -55,16 +55,9 @@ def facts(record: RunRecord) -> tuple[str, ...]:
             f"{words.agent_name(record.request.pipeline, agent)} under "
             f"{looks[label].name}, {number(error, 2)} (mean over tokens)."
         )
-    if sentence := boundary_tax(record):
+    if sentence := boundary_words(record.boundary_tax):
         points.append(sentence)
     return tuple(points)
-
-
-def boundary_tax(record: RunRecord) -> str:
-    """How many tokens of dense's prompts stand only where segments meet; empty where none, or not known."""
-    read = [record.prompts[record.outcome(a, words.dense_label(record)).prompt] for a in record.agents]
-    taxed = sum(prompt.boundary_tokens or 0 for prompt in read)
-    return boundary_words(taxed, sum(len(prompt.token_ids) for prompt in read))
 
 
 def worst_error(record: RunRecord) -> tuple[float, str, int, int, str] | None:

@@ -94,7 +94,7 @@ def accuracy(study: DocumentStudy) -> FigureView:
         f"intervals (Wilson). Grey: the full read. {FLOOR} has its keys moved into place. Arms with weights "
         "of their own stand beside the full read on the same weights. Intervals of the gap (in the "
         "data) hold together for all arms (Bonferroni); those of shares each by itself. "
-        f"{boundary_words(*study.boundary_tax)}"
+        f"{boundary_words(study.boundary_tax)}"
     ).strip()
     return FigureView("documents_accuracy", title, how, finding, drawing, columns, tuple(rows))
 

@@ -10,7 +10,7 @@ from itertools import groupby
 from markupsafe import Markup
 
 from backend.base.statistics import Share
-from backend.base.text import replication
+from backend.base.text import boundary_words, replication
 from backend.records.sweep import Comparison, SweepLine, Swept
 from viz.base.figure import FigureView, Panel, figure, interval
 from viz.base.format import clip, number, percent, plot_text, plural
@@ -304,9 +304,9 @@ def table_html(swept: Swept) -> Markup:
         '<p class="kv-how">Lost / won: problems that just the full read, or just the method, has right; '
         "McNemar’s exact test on them. Times: the last agent’s, medians; Wilcoxon’s signed ranks, problem by "
         "problem. Behind several warm-ups both tests are of the warm-ups’ differences. "
-        "{} "
-        "Under each p: after Holm’s correction for all tests of its kind.</p>",
+        "{} Under each p: after Holm’s correction for all tests of its kind. {}</p>",
         replication(swept.warmups, "warm-up", "problems"),
+        boundary_words(swept.boundary_tax),
     )
 
 

@@ -16,8 +16,8 @@ SAID = "Boundary tax: "
 
 
 def test_nothing_is_said_where_nothing_is_paid_or_known() -> None:
-    assert boundary_words(None, 90) == boundary_words(0, 0) == ""
-    assert boundary_words(3, 150).startswith("Boundary tax: 3 of the prompts’ 150 tokens (2.0%)")
+    assert boundary_words(None) == boundary_words((0, 90)) == ""
+    assert boundary_words((3, 150)).startswith("Boundary tax: 3 of the prompts’ 150 tokens (2.0%)")
 
 
 def test_a_judges_table_tells_that_of_the_full_read() -> None:
