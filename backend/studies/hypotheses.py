@@ -36,7 +36,7 @@ from backend.engine.prefill import Prefill
 from backend.methods.base import Method, Prefilled
 from backend.methods.options import Options
 from backend.methods.plan import Plan
-from backend.methods.registry import make_options, method_class, option_fields
+from backend.methods.registry import make_options, method_class
 from backend.methods.segments.grafts import runs, without_halo
 from backend.methods.segments.method import SegmentsMethod
 from backend.methods.segments.options import SegmentsOptions
@@ -112,8 +112,7 @@ def _key(request: HypothesesRequest, model: LoadedModel, number: int) -> str:
 
 def _options(choice: MethodChoice, request: HypothesesRequest) -> Options:
     """A method's options, with what all segment reuse of the request has in common."""
-    known = {option.name for option in option_fields(method_class(choice.name))}
-    common = request.common if known & set(request.common) else {}
+    common = request.common if choice.name == SegmentsMethod.name else {}
     return make_options(choice.name, {**common, **choice.options})
 
 

@@ -1,7 +1,8 @@
 """What a sweep's rows say of every method in every cell, with 95% intervals.
 
-* Shares (right, as dense): Wilson's. Means (KL, F1): Student's t. Reuse rates are ratios of sums: percentile
-  bootstrap over problems. Medians of times: between two of the measured ones (order statistics).
+* Shares (right, as dense): Wilson's. Scores (F1): Student's t. Reuse rates are ratios of sums and KL is not
+  below zero: percentile bootstrap over problems. Medians of times: between two of the measured ones (order
+  statistics).
 * Over several warm-ups all shares, means and rates have the bootstrap over warm-ups, then problems: what was
   answered behind one warm-up is not independent. A share's is no narrower than Wilson's.
 * How lines differ from each other: :mod:`backend.sweeps.compare`.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from scipy import stats
@@ -81,9 +82,9 @@ def _line(
     def changed(to: Change) -> Share:
         return of_all([None if v is None or v.consistent is None else v.change == to for v in verdicts])
 
-    def middle(of: str) -> Share:
+    def middle(of: str, alone: Callable[[Sequence[float | None]], Share] = mean) -> Share:
         values = [getattr(row, of) for row in rows]
-        return clustered(values, warmups) if pooled else mean(values)
+        return clustered(values, warmups) if pooled else alone(values)
 
     def rate(of: str, over: str) -> Share:
         above, below = ([getattr(row, name) for row in rows] for name in (of, over))
@@ -106,7 +107,7 @@ def _line(
         agents=rate("agents_reused", "agents"),
         blocks=rate("blocks_reused", "blocks"),
         tokens=rate("reused_tokens", "prompt_tokens"),
-        kl_first=middle("kl_first"),
+        kl_first=middle("kl_first", mean_distance),
         near_ties=sum(bool(row.near_tie) for row in rows),
         ttft_ms=median([row.ttft_ms for row in rows]),
         ttft_ratio=median(
@@ -140,3 +141,9 @@ def mean(values: Sequence[float | None]) -> Share:
     if len(known) == 1:
         return Share(middle, -math.inf, math.inf, 1)
     return Share(middle, middle - half, middle + half, len(known))
+
+
+def mean_distance(values: Sequence[float | None]) -> Share:
+    """Mean of distances, whose interval does not reach below zero: a bootstrap."""
+    known = [float(v) for v in values if v is not None and math.isfinite(v)]
+    return bootstrap(known) if len(known) > 1 else mean(known)

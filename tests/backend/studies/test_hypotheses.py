@@ -15,6 +15,7 @@ import torch
 from backend.base.errors import OptionError
 from backend.cache.kv_cache import KVSegment
 from backend.methods.plan import Plan, Reuse, Step
+from backend.methods.registry import make_options
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
 from backend.records.hypotheses import (
@@ -34,7 +35,7 @@ from backend.records.hypotheses import (
 from backend.records.hypothesis_verdicts import precision_recall, verdicts
 from backend.records.request import MethodChoice
 from backend.studies.episodes import copied, entropy, levenshtein, repeated, right
-from backend.studies.hypotheses import hypotheses, moved_keys
+from backend.studies.hypotheses import _options, hypotheses, moved_keys
 
 METHODS = (
     MethodChoice("dense"),
@@ -97,6 +98,16 @@ def test_a_killed_experiment_goes_on(
         assert json.loads(two)[name] == json.loads(second)[name], "stores are what they would have been"
     whole = list(hypotheses(tiny_model, REQUEST, torn))
     assert not any(isinstance(e, Progress) for e in whole), "nothing is left to do"
+
+
+def test_what_segment_reuse_has_in_common_is_no_other_methods() -> None:
+    """The prefix cache has a shortest length of its own."""
+    request = HypothesesRequest(common={"minimum_tokens": 12, "maximum_tokens": 256, "window_tokens": 32})
+    prefix, segments = (_options(choice, request) for choice in request.methods[1:3])
+    assert prefix == make_options("prefix", {})
+    assert (segments.minimum_tokens, segments.window_tokens) == (12, 32)  # type: ignore[attr-defined]
+    with pytest.raises(OptionError, match="no option 'longest'"):
+        _options(request.methods[2], replace(request, common={"longest": 3}))
 
 
 def test_keys_move(tiny_model: LoadedModel) -> None:

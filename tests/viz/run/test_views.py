@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
+import hostile
 import numpy as np
 import pytest
 from fake_record import make_pipeline, make_proximity, make_record
@@ -27,6 +29,7 @@ from viz.run.token_strip import strip_html
 from viz.studies.proximity import examples
 from viz.studies.proximity import views as proximity_views
 
+FIGURES = Path(__file__).parents[3] / "lab_app" / "assets" / "figures.js"
 EVIL = "<script>alert(1)</script> \"quoted\" & 'single' {braces} </p> --> <!--"
 
 
@@ -388,3 +391,17 @@ def test_no_internal_name_heads_a_column():
         for view in place.views(record, Selection(3, "naive")):
             for column in getattr(view, "columns", ()):
                 assert not re.search(r"naive|kvcomm|identity|dense|prefix|_", column), column
+
+
+def test_every_map_of_tokens_frames_the_one_that_is_chosen():
+    """The page frames the chosen token in figures that name their axis so."""
+    named = re.findall(r'axis\.title\.text === "([^"]+)"', FIGURES.read_text(encoding="utf-8"))
+    assert named == ["token of the prompt"]
+    maps = {}
+    for view in (*views_of(make_record()), *views_of(hostile.watched())):
+        if isinstance(view, FigureView) and "first token" in view.columns and not view.empty:
+            axes = [name for name in view.figure.layout if name.startswith("xaxis")]
+            maps[view.key] = {view.figure.layout[name].title.text for name in axes}
+    attention = {f"attention_{what}_first" for what in ("tokens", "difference")}
+    assert {"error_map_key", "error_map_value"} | attention <= maps.keys()
+    assert all(named[0] in titles for titles in maps.values()), maps
