@@ -32,6 +32,7 @@ from backend.records.break_even import (
 from backend.records.hardware import (
     Figures,
     from_specifications,
+    given_machine,
     measured_figures,
     saved_figures,
     shipped_figures,
@@ -179,6 +180,17 @@ def test_a_data_sheet_gives_what_bytes_and_operations_need() -> None:
     assert answer(machine, replace(case, mixed=2)).ratio > found.ratio
     with pytest.raises(OptionError, match="flops is 0; it must be above 0"):
         from_specifications("none", **{**H100, "flops": 0})  # type: ignore[arg-type]
+
+
+def test_a_known_shape_keeps_keys_and_values() -> None:
+    machine = given_machine("llama-8b", 600, 2500)
+    assert machine.anchor_bytes == 2 * 131072, "8 heads of 128 in 32 layers, keys and values, base and offset"
+
+
+def test_mixing_as_long_as_dense_is_no_gain() -> None:
+    machine = Machine("even", (10.0, 0.0, 0.0), 0.0, 0.0, 0.0, mix_ms=1.0, encode_ms=0.0)
+    assert most_anchors(machine, Case(100, 1)) == 9
+    assert most_anchors(replace(machine, dense_ms=(10.5, 0.0, 0.0)), Case(100, 1)) == 10
 
 
 def test_dense_is_fitted() -> None:

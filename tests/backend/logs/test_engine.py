@@ -32,9 +32,9 @@ def removed(*hashes: Any, **more: Any) -> Event:
     return {"type": "BlockRemoved", "block_hashes": list(hashes), **more}
 
 
-#: Six blocks, of which two are dropped and one of these comes again.
+#: Six blocks, of which two are dropped and one of these comes again; that it is told once more is not news.
 EVENTS = [
-    stored(1, 2, 3), stored(4, medium="GPU"), removed(3), stored(5, 4), removed(2, 77), stored(3),
+    stored(1, 2, 3), stored(4, medium="GPU"), removed(3), stored(5, 4), removed(2, 77), stored(3), stored(3),
     stored(8, 9, medium="CPU"), removed(1, medium="CPU"),
 ]  # fmt: skip
 FOUND = EngineCache(block=16, stored=6, again=1, dropped=2, most=4)

@@ -18,6 +18,7 @@ from backend.prompts.scoring import SCORINGS, Scoring, extract_answer, right
         ("the ANSWER is:  12 and\t15 .", "12", "12 and 15", None),
         ("The answer is red. No. The answer is blue\nIs it 4?", "4", "blue", None),
         ("Thought 2: I know the answer. Action 2: finish[12] Observation 2: 8", "8", "12", None),
+        ("The answer is 3. No. The answer is 5, of 9", "5", "5, of 9", None),
         ("The answer is Dr. Kelly. He lives at 12.", "12", "Dr. Kelly", None),
         ("The answer is 3.5 metres. Done", "3.5", "3.5 metres", None),
         ("The answer is", None, None, None),
