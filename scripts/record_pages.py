@@ -48,7 +48,7 @@ def asked(page: Any, tries: int, methods: tuple[str, ...]) -> Iterator[Any]:
     visit: Any = SimpleNamespace(pages={})
     for _ in range(tries):
         given = AT_FIRST | {"methods": methods}
-        yield page.read(visit, given | page.following(visit, given))
+        yield page.read(visit, given | page.next_example(visit, given))
 
 
 def tells(record: RunRecord) -> bool:

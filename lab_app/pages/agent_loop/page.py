@@ -118,7 +118,7 @@ def told(error: LabError | None) -> Update:
 def arrive(page: PageBuilder, visit: Visit) -> Update:
     """The saved episode and its question, else the first one; and the methods that run here."""
     mine, record = state(visit), first_run(page.lab.first_runs, KEY)
-    found = following(visit, {})
+    found = next_example(visit, {})
     if record is not None:
         values = record.request.values
         mine.example = Example(dict(values), record.request.expected)
@@ -130,7 +130,7 @@ def arrive(page: PageBuilder, visit: Visit) -> Update:
     return found | usable_methods(page)
 
 
-def following(visit: Visit, given: Given) -> Update:
+def next_example(visit: Visit, given: Given) -> Update:
     """The next question of the set."""
     mine = state(visit)
     mine.example = loop_questions(SET)[mine.next_example % SET]
@@ -325,7 +325,7 @@ def connect(page: PageBuilder) -> None:
     """What the widgets do."""
     page.arrives(lambda visit, given: arrive(page, visit))
     page.follows(refresh, *READS, when=[page["inputs"].input])
-    page.on(page.event("next"), following, follow=True)
+    page.on(page.event("next"), next_example, follow=True)
     page.on(page["turn"].input, look, "turn")
     page.stream(page["run"].click, lambda visit, given: run(page.lab, visit, given), *READS)
     page.on(page["cancel"].click, cancelled)

@@ -145,7 +145,7 @@ def slot_of(name: str | None) -> str:
 def arrive(page: PageBuilder, visit: Visit) -> Update:
     """The saved judgement and its problem, else the first example; and the methods that run here."""
     mine, found = state(visit), first_run(page.lab.first_runs, KEY)
-    update = following(visit, {"criterion": CRITERIA[0]}) | usable_methods(page)
+    update = next_example(visit, {"criterion": CRITERIA[0]}) | usable_methods(page)
     if found is not None:
         [problem] = found.request.problems
         mine.ran, mine.saved = found.request, True
@@ -159,7 +159,7 @@ def arrive(page: PageBuilder, visit: Visit) -> Update:
     return update | {"methods.choices": chips}
 
 
-def following(visit: Visit, given: Given) -> Update:
+def next_example(visit: Visit, given: Given) -> Update:
     """The next example of the criterion."""
     mine = state(visit)
     if given["criterion"] not in CRITERIA:
@@ -370,8 +370,8 @@ def connect(page: PageBuilder) -> None:
     """What the widgets do."""
     page.arrives(lambda visit, given: arrive(page, visit))
     page.follows(refresh, *READS, when=[page[name].input for name in ("asked", "cards", "how")])
-    page.on(page.event("criterion"), following, "criterion", follow=True)
-    page.on(page.event("next"), following, "criterion", follow=True)
+    page.on(page.event("criterion"), next_example, "criterion", follow=True)
+    page.on(page.event("next"), next_example, "criterion", follow=True)
     for event, act in ((page["run"].click, run), (page.event("write"), write)):
         page.stream(event, partial(act, page.lab), *READS, follow=True)
     page.on(page["cancel"].click, cancelled)

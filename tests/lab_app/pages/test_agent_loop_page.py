@@ -40,7 +40,7 @@ def lab() -> VisitStore:
 @pytest.fixture
 def visit(lab: VisitStore) -> Visit:
     found = lab.open()
-    agent_loop.following(found, {})
+    agent_loop.next_example(found, {})
     return found
 
 
@@ -64,7 +64,7 @@ def test_next_goes_through_the_set_with_known_answers(visit: Visit) -> None:
     assert first.answer in agent_loop.refresh(visit, given(visit))["expected"]
     assert agent_loop.read(visit, given(visit, question="What do dragons cost?")).expected is None
     assert agent_loop.refresh(visit, given(visit, question="What do dragons cost?"))["expected"] == ""
-    assert agent_loop.following(visit, {})["question"] != first.values[QUESTION]
+    assert agent_loop.next_example(visit, {})["question"] != first.values[QUESTION]
 
 
 BAD = {
@@ -135,7 +135,7 @@ def test_episodes_add_up_until_the_methods_change(lab: VisitStore, visit: Visit)
         return int(found[1])
 
     assert so_far() == 1
-    agent_loop.following(visit, {})
+    agent_loop.next_example(visit, {})
     assert so_far() == 2
     assert so_far(mode="free") == 3
     assert agent_loop.open_in_pipeline(visit, {})["status"], (

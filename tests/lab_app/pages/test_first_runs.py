@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fake_session import FakeModel, FakeSession
+from own_scripts import script
 
 from backend.records.request import Mode
 from lab_app.app import FIRST_RUN
@@ -61,6 +62,13 @@ def test_run_repeats_it_and_an_edit_says_that_it_is_old(name: str) -> None:
     given = GIVEN | {"methods": AT_FIRST[name]} | update
     assert text.FIRST_RUN_HERE in module.refresh(visit, given)["status"]
     assert 'data-state="edited"' in module.refresh(visit, given | {"question": "Who eats rice?"})["status"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_program_that_renews_them_asks_for_one_example_after_the_other(name: str) -> None:
+    """An untouched page's request, as :mod:`scripts.record_pages` makes it."""
+    first, second = script("record_pages").asked(MODULES[name], 2, AT_FIRST[name])
+    assert first != second
 
 
 def test_the_saved_sweep_is_of_the_text_that_stands_there() -> None:

@@ -72,7 +72,7 @@ def visit(lab: VisitStore) -> Visit:
 
 @pytest.mark.parametrize("criterion", ["right", "all", "corrects", "differs", "closest", "majority"])
 def test_every_criterion_has_examples(criterion: str, visit: Visit) -> None:
-    update = judge.following(visit, {"criterion": criterion})
+    update = judge.next_example(visit, {"criterion": criterion})
     example = preset_requests(load_preset(f"judge-{criterion}"), 1)[0]
     assert update["question"] == example.values["user_question"]
     sent = made(update["text"], criterion=criterion, question=update["question"])
