@@ -299,3 +299,19 @@ def test_surprise_is_what_was_saved() -> None:
     for cells, part in zip(table_rows(text, "predicted chance").values(), parts, strict=False):
         counts = [[int(x) for x in numbers(cell)] for cell in cells]
         assert counts == [[seen, wrong] for _, _, seen, wrong in part["curve"]], RENEW
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_the_hypotheses_are_as_they_were_decided(number: int) -> None:
+    """The word, the weights and the figures are those of the report, which a program wrote."""
+    text = section("An agent with tools")
+    one = json.loads((RESULTS / "reproductions" / f"segments-h{number}.json").read_text(encoding="utf-8"))
+    found = re.search(rf"- \*\*H{number}, [^*]*: (\w+)\.\*\*(.*?)(?=\n- \*\*|\n\n|\Z)", text, re.DOTALL)
+    assert found, number
+    [note] = one["notes"]
+    assert note.startswith(f"H{number} is {found[1]}: "), RENEW
+    assert one["model"]["weights_hash"] in text, RENEW
+    told = numbers(re.sub(r"^H\d is \w+", "", note)) + [x["of"] for x in one["lines"][0]["ours"] if x]
+    told += [int(asked) for asked in re.findall(r"--requests (\d+)", one["command"])]
+    for value in numbers(found[2].replace("a19bb46e39a13efb", "").replace("0.1 nats", "")):
+        assert any(abs(value) == pytest.approx(abs(x), rel=0.06) for x in told), (value, told, RENEW)
