@@ -43,7 +43,7 @@ def take(address: str, wish: argparse.Namespace, chromium: str) -> None:
         page.goto(address)
         page.wait_for_selector("body[data-kv-visit]", timeout=PATIENCE_MS)
         page.wait_for_selector("#kv-comparison .kv-agent", timeout=PATIENCE_MS)
-        page.wait_for_selector("#kv-view-play svg", timeout=PATIENCE_MS)
+        page.wait_for_selector("#kv-tabs [role=tab]", timeout=PATIENCE_MS)
         page.wait_for_timeout(800)
         page.screenshot(path=str(wish.out), full_page=wish.full)
         browser.close()

@@ -134,6 +134,7 @@
     else if (kind === "run") pressRun();
     else if (kind === "attention") recordAttention();
     else if (kind === "play") { press("kv-tab-play-button"); playWhenShown(80); }
+    else if (kind === "pane") showPane(target);
     else if (kind === "column") {
       if (target.dataset.act === "duplicate") toggleBench(false);
       const { act, label, column } = target.dataset;
@@ -143,6 +144,24 @@
   document.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) pressRun();
     if (event.key === "Escape") document.querySelectorAll(".kv-model[open]").forEach((d) => d.removeAttribute("open"));
+  });
+
+  /* One part of a page's results at a time; what belongs to which is in the style sheet. */
+  function showPane(tab) {
+    tab.closest(".kv-stage").dataset.pane = tab.dataset.pane;
+    for (const one of tab.parentElement.children) {
+      one.setAttribute("aria-selected", String(one === tab));
+      one.tabIndex = one === tab ? 0 : -1;
+    }
+  }
+
+  document.addEventListener("keydown", (event) => {
+    const tab = event.target instanceof Element ? event.target.closest('[data-kv="pane"]') : null;
+    if (!tab || !["ArrowLeft", "ArrowRight"].includes(event.key)) return;
+    const all = [...tab.parentElement.children], step = event.key === "ArrowRight" ? 1 : all.length - 1;
+    const next = all[(all.indexOf(tab) + step) % all.length];
+    next.focus();
+    showPane(next);
   });
 
   function playWhenShown(tries) {

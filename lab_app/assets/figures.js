@@ -79,7 +79,7 @@
     const section = document.createElement("section");
     section.className = "kv-card kv-panel";
     section.dataset.view = view.key;
-    section.innerHTML = '<h3 class="kv-card-title"></h3><div></div>';
+    section.innerHTML = '<h3 class="kv-card-title"></h3><p class="kv-finding"></p><div></div>';
     section.firstChild.after(unfolding(section));
     return section;
   }
@@ -114,8 +114,11 @@
     if (plot.querySelector(".legend") && plot.offsetWidth === before) await window.Plotly.redraw(plot);
   }
 
-  const chosenInStrip = () =>
-    [...document.querySelectorAll(".kv-selected[data-start]")].find((box) => box.offsetParent);
+  /* The strip itself may be in a pane that is not shown. */
+  const chosenInStrip = () => {
+    const key = document.body.dataset.kvPage || "pipeline";
+    return document.querySelector((key === "pipeline" ? "#kv-strip" : `#kv-page-${key}`) + " .kv-selected[data-start]");
+  };
 
   let framed = "";
 
@@ -185,7 +188,11 @@
       for (const found of next) {
         const view = found.kvView;
         found.querySelector(".kv-card-title").textContent = view.title;
-        if (view.html !== undefined) { found.lastElementChild.innerHTML = view.html; continue; }
+        if (view.html !== undefined) {
+          found.querySelector(".kv-finding").textContent = view.finding;
+          found.lastElementChild.innerHTML = view.html;
+          continue;
+        }
         const parts = found.kvParts;
         parts["kv-finding"].textContent = view.finding;
         parts["kv-how"].textContent = view.how;

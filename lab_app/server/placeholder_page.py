@@ -58,7 +58,8 @@ def early_page(page: PipelinePage, navigation: str) -> str:
         f'<p class="kv-early-wait" role="status">{text.OPENING}</p>'
         f'<div class="kv-frame"><div class="kv-bench"><div class="kv-bench-scroll">{bench}</div>'
         f'<div class="kv-go">{shown["cost"]}{go}</div></div>'
-        f'<div class="kv-stage">{shown["status"]}{shown["verdict"]}{shown["comparison"]}</div></div></div>'
+        f'<div class="kv-stage">{shown["status"]}{shown["verdict"]}<div class="kv-early-tabs"></div>'
+        f"{shown['comparison']}</div></div></div>"
         f"{OWN_SCRIPT}"
     )
 

@@ -17,11 +17,12 @@ start();
 """
 
 
-def figure_view(name: str, first: dict[str, Any] | None = None, css: str = "") -> gr.HTML:
-    """A view; give it :func:`payload`. Clicks arrive as its ``select`` event."""
+def figure_view(name: str, first: dict[str, Any] | None = None, css: str = "", question: str = "") -> gr.HTML:
+    """A view; give it :func:`payload`. Clicks arrive as its ``select`` event. ``question``: stands above."""
+    asked = f'<p class="kv-tab-question">{question}</p>' if question else ""
     return gr.HTML(
         first or {"views": []},
-        html_template='<div class="kv-figures"></div>',
+        html_template=f'{asked}<div class="kv-figures"></div>',
         js_on_load=MOUNT,
         elem_id=f"kv-view-{name}",
         elem_classes=["kv-view", *css.split()],
@@ -35,7 +36,7 @@ def payload(views: Sequence[FigureView | Panel]) -> dict[str, Any]:
 
 
 def _panel(view: Panel) -> dict[str, Any]:
-    return {"key": view.key, "title": view.title, "html": view.html}
+    return {"key": view.key, "title": view.title, "html": view.html, "finding": view.finding}
 
 
 def _figure(view: FigureView) -> dict[str, Any]:
@@ -57,7 +58,7 @@ RAW = (
 )
 
 
-def raw_html(elem_id: str) -> gr.HTML:
+def raw_html(elem_id: str, **extra: Any) -> gr.HTML:
     """A piece of server-made HTML that reports choices in it; its value is ``{"html": ...}``."""
     return gr.HTML(
         {"html": ""},
@@ -65,7 +66,20 @@ def raw_html(elem_id: str) -> gr.HTML:
         js_on_load=RAW,
         elem_id=elem_id,
         apply_default_css=False,
+        **extra,
     )
+
+
+def panes(*labels: str) -> gr.HTML:
+    """A bar that shows one part of the results at a time: those with the class ``kv-pane-1``, then
+    ``kv-pane-2`` and so on; what has no such class is always there (see ``assets/app.js``)."""
+    tabs = "".join(
+        f'<button type="button" role="tab" data-kv="pane" data-pane="{n}" '
+        f'aria-selected="{str(n == 1).lower()}" tabindex="{0 if n == 1 else -1}">{label}</button>'
+        for n, label in enumerate(labels, 1)
+    )
+    bar = f'<div class="kv-panes" role="tablist" aria-label="Parts of the result">{tabs}</div>'
+    return gr.HTML(bar, apply_default_css=False, elem_classes="kv-panes-bar", js_on_load=None)
 
 
 def block(name: str, value: str = "", **extra: Any) -> gr.HTML:

@@ -147,7 +147,7 @@ class PageWidgets:
                 home, self.fields[home], values.get(home, {}), shown.get(home, {})
             )
             if change:
-                out[self.widgets[home]] = gr.update(**change)
+                out[self.widgets[home]] = {**out.get(self.widgets[home], {}), **gr.update(**change)}
         # the framework takes an answer without any widget for a mistake
         return out or {self.widgets["status"]: gr.update()}
 

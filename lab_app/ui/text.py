@@ -118,6 +118,7 @@ UNEXPECTED = (
     "The lab met an error that it did not expect. Nothing you typed is lost. Try again, or change "
     "the last thing you edited; the server's log holds the details."
 )
+RECORD_ABOUT = "What is in them?"
 RECORD_HELP = (
     "One file holds everything on this screen and opens here again, on any machine, without running the "
     "model. The bundle adds the setup, citations and the figures’ numbers; the report needs no lab."
@@ -280,6 +281,11 @@ GATE_THRESHOLD = "Reuse only where the chance is at least"
 GATE_NO_SET = "No set was judged in this visit, so there is nothing to learn from. Judge a set first."
 
 MEASURE = "Measure"
+TEXTS = "Texts"  # a pane: what each agent wrote
+TOKENS = "Tokens"  # a pane: the prompt's tokens by what happened to them
+JUDGE_PANES = ("Verdicts", "What the judge wrote", "Tokens", "Attention", "Many problems")
+LOOP_PANES = ("Turns", "Tokens of a turn", "Figures of a turn", "All episodes")
+DOCUMENTS_PANES = ("Answers", "Tokens", "Many problems")
 REPAIR_THIS = "Repair this"
 REPAIR_HELP = "Adds a column: {what}, with keys and values of the full read in place of its own."
 REPAIRED = "Repaired in part, with keys and values of the full read. That costs a full read."
@@ -304,7 +310,6 @@ LOOP_EMPTY_HELP = (
 LOOP_EDITED = "Edited since this episode, so the turns below belong to the earlier input."
 LOOP_TURN = "A turn’s figures"
 LOOP_FRAGMENTS = "Where did the prompt of turn {turn} come from?"
-LOOP_SO_FAR = "Over the episodes so far"
 LOOP_SO_FAR_HELP = "{count} with these methods in this visit. Other methods begin the count again."
 LOOP_CLOSER_HELP = "All tabs and the saved record of this episode are there."
 

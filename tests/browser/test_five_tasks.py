@@ -57,7 +57,7 @@ def test_find_the_layer_and_the_text_that_broke_the_judge(opened: Watched, embed
     page.click("#kv-blame-measure")
     expect(page.locator("#kv-tab-errors")).to_contain_text("Run it again")  # a saved run holds no tensors
     page.click("#kv-run")
-    expect(page.get_by_text("This run’s tensors are not held here.")).to_have_count(0)
+    expect(page.locator("#kv-save-tensors")).to_be_visible()
     page.click("#kv-blame-measure")
     found = page.locator("#kv-view-blame .kv-card")
     expect(found.locator(".main-svg").first).to_be_visible(timeout=3 * PATIENCE)
@@ -70,7 +70,7 @@ def test_repair_and_send_the_link(opened: Watched, embedded_address: str) -> Non
     expect(page.locator("#kv-verdict")).to_contain_text("What would repair it?")
     page.click("#kv-tab-errors-button")
     page.click("#kv-run")
-    expect(page.get_by_text("This run’s tensors are not held here.")).to_have_count(0)
+    expect(page.locator("#kv-save-tensors")).to_be_visible()
     page.click("#kv-blame-measure")
     page.locator('[data-act="repair"]').click(timeout=3 * PATIENCE)
     expect(page.locator(HEADS)).to_have_count(4)  # without Run

@@ -9,8 +9,9 @@ from browser.test_phone import SMALL_TYPE, SMALLEST
 from lab_app.pages.registry import FIRST, PAGES
 
 MOST_SHIFT = 0.1
-#: Screens of 800 pixels that a saved first run takes at a width of 1280.
-MOST_SCREENS = {FIRST: 3.3, "judge": 3.1, "documents": 2.4, "loop": 3.2, "sweep": 1.1}
+#: Screens of 800 pixels that a saved first run takes at a width of 1280, whatever pane is open.
+MOST_SCREENS = {FIRST: 2.0, "judge": 1.8, "documents": 1.8, "loop": 1.7, "sweep": 1.1}
+PANES = {FIRST: ("texts", "play", "tokens"), "judge": 5, "documents": 3, "loop": 4}
 WATCH = """window.kvShifts = []; new PerformanceObserver((list) => {
     for (const e of list.getEntries()) if (!e.hadRecentInput) window.kvShifts.push(e.value);
 }).observe({ type: "layout-shift", buffered: true });"""
@@ -56,11 +57,47 @@ def test_nothing_jumps_when_a_page_opens_or_runs(opened: Watched, tiny_address: 
 
 def test_first_runs_have_their_length_and_no_small_type(opened: Watched, embedded_address: str) -> None:
     page = watched(opened, embedded_address)
-    expect(page.locator("#kv-view-play svg").first).to_be_visible()
+    found = {}
     for key, most in MOST_SCREENS.items():
         show(page, key)
         if key != FIRST:
             expect(page.locator(f"#kv-{key}-verdict .kv-verdict-tone")).to_be_visible()
-        page.wait_for_timeout(1500)
-        assert page.evaluate("document.documentElement.scrollHeight") / 800 <= most, key
-        assert page.evaluate(SMALL_TYPE, SMALLEST) == [], key
+            panes = page.locator(f"#kv-page-{key} .kv-panes button").all()
+            assert len(panes) == PANES.get(key, 0), key
+        else:
+            panes = [page.locator(f"#kv-tab-{name}-button") for name in PANES[FIRST]]
+        for index, pane in enumerate(panes or [None]):
+            if pane is not None:
+                pane.click()
+            page.wait_for_timeout(1500)
+            length = page.evaluate("document.documentElement.scrollHeight") / 800
+            if length > most:
+                found[key, index] = length
+            assert page.evaluate(SMALL_TYPE, SMALLEST) == [], key
+    assert found == {}
+
+
+def test_one_pane_is_shown_at_a_time_and_arrow_keys_reach_it(opened: Watched, embedded_address: str) -> None:
+    page = watched(opened, embedded_address)
+    lines, heads = page.locator("#kv-comparison .kv-agent"), page.locator("#kv-comparison .kv-method-head")
+    expect(lines.first).to_be_visible()
+    page.click("#kv-tab-tokens-button")
+    expect(page.locator("#kv-strip .kv-band").first).to_be_visible()
+    expect(lines.first).to_be_hidden()
+    expect(heads.first).to_be_visible()  # with what each answered
+    expect(page.locator("#kv-comparison .kv-head-answer .kv-badge-answer").first).to_be_visible()
+    show(page, "loop")
+    panes = page.locator("#kv-page-loop .kv-panes button")
+    parts = ("#kv-loop-turns-shown", "#kv-loop-strip .kv-strip", "#kv-view-loop-turn", "#kv-view-loop")
+    panes.first.focus()
+    for index, part in enumerate(parts):
+        expect(panes.nth(index)).to_be_focused()
+        expect(panes.nth(index)).to_have_attribute("aria-selected", "true")
+        for other in parts:
+            (
+                expect(page.locator(other)).to_be_visible
+                if other == part
+                else expect(page.locator(other)).to_be_hidden
+            )()
+        page.keyboard.press("ArrowRight")
+    expect(panes.first).to_be_focused()

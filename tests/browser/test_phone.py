@@ -32,6 +32,9 @@ def is_a_phones(page: Page) -> None:
 def test_first_runs_are_four_screens_at_most(opened: Watched, embedded_address: str) -> None:
     """The saved first runs of the embedded model, as a visitor finds them."""
     page = opened(embedded_address, WIDTH, HEIGHT)
+    expect(page.locator("#kv-comparison .kv-out").first).to_be_attached()
+    is_a_phones(page)
+    page.click("#kv-tab-play-button")
     expect(page.locator("#kv-tab-play .kv-steps-picture svg").first).to_be_visible()
     is_a_phones(page)
     tops = page.locator("#kv-tab-play .kv-steps-bar button").evaluate_all(
@@ -39,9 +42,11 @@ def test_first_runs_are_four_screens_at_most(opened: Watched, embedded_address: 
     )
     assert len(tops) > 5
     assert len(set(tops)) == 1  # one line, to be swiped
-    for key, last in (("judge", "judge-attention"), ("loop", "loop")):
+    for key, last, pane in (("judge", "judge-attention", 4), ("loop", "loop", 4)):
         page.click(f'.kv-nav a[data-page="{key}"]')
         expect(page.locator(f"#kv-{key}-verdict .kv-verdict-tone")).to_be_visible()
+        is_a_phones(page)
+        page.click(f'#kv-page-{key} [data-pane="{pane}"]')
         figures = page.locator(f"#kv-view-{last} .kv-card")
         expect(figures.first).to_be_visible()
         is_a_phones(page)

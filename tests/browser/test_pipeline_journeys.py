@@ -38,8 +38,9 @@ def page(opened: Watched, address: str) -> Page:
 
 def test_first_visit_is_not_empty(page: Page) -> None:
     expect(page.locator("#kv-comparison .kv-agent[open] .kv-cell").first).to_be_visible()
-    expect(page.locator("#kv-strip .kv-band").first).to_be_visible()
-    expect(page.locator("#kv-view-play svg").first).to_be_visible()
+    for pane, drawn in (("tokens", "#kv-strip .kv-band"), ("play", "#kv-view-play svg")):
+        page.click(f"#kv-tab-{pane}-button")
+        expect(page.locator(drawn).first).to_be_visible()
     expect(page.locator("#kv-verdict")).to_contain_text("What would repair it?")
     expect(page.locator("#kv-graph svg")).to_be_visible()
 
@@ -50,13 +51,16 @@ def test_model_chip_opens_the_certificate(page: Page) -> None:
 
 
 def test_every_tab_draws(page: Page) -> None:
-    for tab in page.get_by_role("tab").all():
+    tabs = page.get_by_role("tab").all()
+    assert [tab.inner_text() for tab in tabs[:3]] == ["Texts", "Play it", "Tokens"]
+    for tab in tabs[1:2] + tabs[3:]:
         tab.click()
         panel = page.locator("[role=tabpanel]:visible")
         expect(panel.locator(".kv-card-title").first).not_to_be_empty()
 
 
 def test_selection_holds_across_tabs(page: Page) -> None:
+    page.click("#kv-tab-tokens-button")
     page.locator("#kv-strip .kv-bracket-slot").first.click()
     expect(page.locator("#kv-pick-segment input")).to_have_value(re.compile("question"))
     page.get_by_role("tab", name="Offsets").click()

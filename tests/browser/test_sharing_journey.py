@@ -15,6 +15,7 @@ FIGURES = """() => [...document.querySelectorAll("#kv-view-errors .kv-figure")]
 def ready(page: Page) -> None:
     expect(page.locator("body[data-kv-visit]")).to_be_visible()
     expect(page.locator("#kv-cost")).to_contain_text("tokens to read")
+    page.click("#kv-tab-play-button")
     expect(page.locator("#kv-view-play svg").first).to_be_visible()
 
 
@@ -32,6 +33,7 @@ def test_a_shared_run_a_reload_and_a_report(opened: Watched, address: str, tmp_p
     expect(question).to_have_value("What is 1 + 1? <b>Shared</b>")
     page.fill("#kv-option-kvcomm-gamma input[type=number]", "0.7")
     page.click("#kv-run")
+    page.click("#kv-tab-texts-button")
     expect(page.locator("#kv-comparison .kv-agent[open] .kv-cell").first).to_be_visible()
     expect(page.locator("#kv-factline, .kv-factline").first).to_contain_text("fake")
     expect(page.locator("#kv-save-tensors")).to_contain_text("3.00 MiB")

@@ -56,11 +56,13 @@ class FigureView:
 
 @dataclass(frozen=True)
 class Panel:
-    """A piece of HTML in the place of a figure; escaped in a card unless it is :class:`Markup`."""
+    """A piece of HTML in the place of a figure; escaped in a card unless it is :class:`Markup`. ``finding``:
+    one sentence that is there while the panel is folded, too."""
 
     key: str
     title: str
     html: str
+    finding: str = ""
 
 
 def figure(height: int = 320, **layout: Any) -> go.Figure:

@@ -95,9 +95,10 @@ def sentence(row: JudgedProblem, request: JudgeRequest) -> Markup:
         )
     first = next(iter(parted.values()))[0]
     was = orders[first.order][dense]
+    who = "" if len(parted) == 1 else f"{looks[first.method].name} took "
     head = (
-        f"{_names(looks, list(parted))} changed the selection: {looks[first.method].name} took "
-        f"{selection_words(first)} where the full read takes {selection_words(was)}"
+        f"{_names(looks, list(parted))} changed the selection: {who}{selection_words(first)} instead of "
+        f"{selection_words(was)}"
     )
     if len(orders) > 1:
         head += f" ({order_words(first.order)})"

@@ -71,6 +71,14 @@ def fragments_html(record: RunRecord, turn: int) -> Markup:
     return render("pages/agent_loop_fragments.html", lanes=lanes, provenance=PROVENANCE)
 
 
+def fragments_finding(record: RunRecord, turn: int) -> str:
+    """How much of a turn's prompt came from a cache, in a sentence."""
+    looks = words.styles(record)
+    of_turn = [o for o in record.outcomes if o.agent == turn and o.method != words.dense_label(record)]
+    shares = [f"{looks[o.method].name} {percent(copied_tokens(o), o.actions.shape[1])}" for o in of_turn]
+    return f"Tokens from a cache: {words.listing(shares)}." if shares else "The full read alone was run."
+
+
 def _cells(
     outcomes: Sequence[Outcome],
     labels: Sequence[str],

@@ -47,9 +47,11 @@ def comparison_html(
         waits = (agent, label) in pending
         return _cell(record, record.outcome(agent, label), record.outcome(agent, dense), waits)
 
+    last = record.agents[-1]
+    answers = [_badges(record.outcome(last, m), record.outcome(last, dense)) for m in record.labels]
     table = grid(
         record.request.pipeline, record.agents, record.labels, looks, heads, cell, dimmed, columns,
-        differing(record),
+        differing(record), answers,
     )  # fmt: skip
     known = columns or Columns()
     beside = Markup() if pending else differences_html(record, known.pinned, known.options)
@@ -103,9 +105,11 @@ def grid(
     dimmed: bool = False,
     columns: Columns | None = None,
     said: Mapping[int, str] | None = None,
+    answers: Sequence[Markup] = (),
 ) -> Markup:
     """Agents by methods: a line under each method's name, and what ``cell(agent, label)`` says of each.
 
+    ``answers`` stand at the heads of columns that can be changed, for where the agents' lines are not shown.
     With what is ``said`` of the agents only the last stands open; alone, it does where the texts part.
     """
     opened = set(agents)
@@ -115,7 +119,7 @@ def grid(
     return render(
         "run/grid.html", pipeline=pipeline, agents=agents, looks=[looks[m] for m in labels], roles=roles,
         summaries=summaries, cell=cell, dimmed=dimmed, columns=columns, opened=opened, said=said or {},
-        SAME=SAME,
+        SAME=SAME, answers=answers,
     )  # fmt: skip
 
 
@@ -129,6 +133,12 @@ def _column_summary(record: RunRecord, label: str) -> str:
     repaired = words.exact_words(record.request.pipeline, exact)
     before = f"repaired: {repaired} · " if repaired else ""
     return f"{before}{words.percent(kept, total)} of tokens from a cache · TTFT {times}"
+
+
+def _badges(outcome: Outcome, dense: Outcome) -> Markup:
+    """An answer in short."""
+    changed = outcome is not dense and outcome.answer != dense.answer
+    return render("run/badges.html", outcome=outcome, changed=changed, quiet_same=False)
 
 
 def _cell(record: RunRecord, outcome: Outcome, dense: Outcome, pending: bool = False) -> Markup:

@@ -234,7 +234,7 @@ def _next_token(scene: _Scene) -> PlayStep:
         where if near.first_divergence else "At the first token",
         words.token_name(near.dense_token), name, words.token_name(near.method_token),
     )  # fmt: skip
-    return PlayStep("The answer changes", said, svg(_bars(bars, ("full read", words.clip(name, 30)))))
+    return PlayStep("The answer", said, svg(_bars(bars, ("full read", words.clip(name, 30)))))
 
 
 # ---- what the pictures are made of -----------------------------------------------------------------

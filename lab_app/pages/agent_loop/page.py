@@ -29,7 +29,7 @@ from backend.records.request import CONTROLS, Mode, RunRequest
 from backend.records.run import Outcome, RunRecord
 from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import fields, html, text
-from lab_app.ui.components import figure_view, payload, raw_html
+from lab_app.ui.components import figure_view, panes, payload, raw_html
 from lab_app.ui.first_runs import first_run, results_notice
 from lab_app.ui.method_chips import chosen_methods, method_chips, usable_methods
 from lab_app.ui.method_choice import MOST_COLUMNS
@@ -41,7 +41,7 @@ from lab_app.visits.visits import Visit, VisitStore
 from viz.base.figure import FigureView, Panel
 from viz.base.format import plural
 from viz.pages.agent_loop import views
-from viz.pages.agent_loop_turns import ends_html, fragments_html, turns_html
+from viz.pages.agent_loop_turns import ends_html, fragments_finding, fragments_html, turns_html
 from viz.run.cache_error_facts import error_by_layer
 from viz.run.divergence import kl_along_answer
 from viz.run.timing import ttft_view
@@ -236,7 +236,12 @@ def turn_shown(record: RunRecord, turn: int) -> Update:
     """One turn's fragments, strip and figures."""
     there = dataclasses.replace(record, outcomes=tuple(o for o in record.outcomes if o.agent == turn))
     figures: list[FigureView | Panel] = [
-        Panel("loop_fragments", text.LOOP_FRAGMENTS.format(turn=turn), fragments_html(record, turn)),
+        Panel(
+            "loop_fragments",
+            text.LOOP_FRAGMENTS.format(turn=turn),
+            fragments_html(record, turn),
+            fragments_finding(record, turn),
+        ),
     ]
     if record.request.mode == "pinned":  # elsewhere dense may have ended before this turn
         figures += [ttft_view(there), error_by_layer(there, turn), kl_along_answer(there, turn)]
@@ -304,19 +309,22 @@ def build_results(page: PageBuilder) -> None:
     """The turns, one turn's figures, and the figures over the episodes."""
     page.block("status")
     page.block("verdict", html.empty_card(text.LOOP_EMPTY, text.LOOP_EMPTY_HELP))
-    page.block("turns_shown")
-    with gr.Column(visible=False, min_width=0, elem_id=f"kv-{KEY}-turn-row") as row:
-        gr.HTML(html.heading(text.LOOP_TURN), apply_default_css=False)
+    panes(*text.LOOP_PANES)
+    page.block("turns_shown", elem_classes="kv-pane-1")
+    with gr.Column(
+        visible=False, min_width=0, elem_id=f"kv-{KEY}-turn-row",
+        elem_classes="kv-pane-2 kv-pane-3 kv-pane-4",
+    ) as row:  # fmt: skip
         page.add(
             turn=gr.Radio(
-                [], show_label=False, label=text.LOOP_TURN, container=False, elem_id=f"kv-{KEY}-turn"
-            )
-        )
-        page.add(strip=raw_html(f"kv-{KEY}-strip"))
-        page.add(**{"turn-figures": figure_view(f"{KEY}-turn", css="kv-folds")})
-        gr.HTML(html.heading(text.LOOP_SO_FAR), apply_default_css=False)
-        page.block("so-far")
-        page.add(figures=figure_view(KEY, css="kv-folds"))
+                [], show_label=False, label=text.LOOP_TURN, container=False, elem_id=f"kv-{KEY}-turn",
+                elem_classes="kv-pane-2 kv-pane-3",
+            ),
+            strip=raw_html(f"kv-{KEY}-strip", elem_classes="kv-pane-2"),
+        )  # fmt: skip
+        page.add(**{"turn-figures": figure_view(f"{KEY}-turn", css="kv-folds kv-pane-3")})
+        page.block("so-far", elem_classes="kv-pane-4")
+        page.add(figures=figure_view(KEY, css="kv-folds kv-pane-4"))
     page.add(**{"turn-row": row})
     page.closer(text.LOOP_CLOSER_HELP)
 

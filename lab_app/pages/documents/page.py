@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 
+import gradio as gr
+
 from backend.base.errors import LabError, PromptError
 from backend.prompts.agent import Agent
 from backend.prompts.pipeline import Pipeline
@@ -19,7 +21,7 @@ from lab_app.pages.documents import recompute_ratio as documents_ratio
 from lab_app.pages.documents import trained_weights as documents_trained
 from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import fields, html, text
-from lab_app.ui.components import raw_html
+from lab_app.ui.components import panes, raw_html
 from lab_app.ui.first_runs import first_run, results_notice
 from lab_app.ui.method_chips import chosen_methods, method_chips, usable_methods
 from lab_app.ui.method_choice import MOST_COLUMNS
@@ -273,12 +275,14 @@ def build_results(page: PageBuilder) -> None:
     """The results."""
     page.block("status")
     page.block("verdict", html.empty_card(text.DOCUMENTS_EMPTY, text.DOCUMENTS_EMPTY_HELP))
-    page.block("table")
-    page.block("comparison")
-    page.add(strip=raw_html(f"kv-{KEY}-strip"))
+    panes(*text.DOCUMENTS_PANES)
+    page.block("comparison", elem_classes="kv-pane-1")
+    page.block("table", elem_classes="kv-pane-1")
+    page.add(strip=raw_html(f"kv-{KEY}-strip", elem_classes="kv-pane-2"))
+    with gr.Column(elem_classes="kv-pane-3", min_width=0):
+        for section_ in (RATIO, documents_trained.SECTION):
+            section_.build(page)
     page.closer(text.DOCUMENTS_CLOSER_HELP)
-    for section_ in (RATIO, documents_trained.SECTION):
-        section_.build(page)
 
 
 def connect(page: PageBuilder) -> None:

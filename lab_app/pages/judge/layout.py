@@ -9,7 +9,7 @@ from backend.records.judge import CRITERIA, LIMITS
 from lab_app.pages.judge import problem_set as judge_set
 from lab_app.pages.judge.form import KEY, numbered
 from lab_app.ui import fields, html, text
-from lab_app.ui.components import figure_view, raw_html
+from lab_app.ui.components import figure_view, panes, raw_html
 from lab_app.ui.method_chips import method_chips
 from lab_app.ui.page import PageBuilder
 
@@ -106,8 +106,9 @@ def build_results(page: PageBuilder) -> None:
     """The results, and the set below them."""
     page.block("status")
     page.block("verdict", html.empty_card(text.JUDGE_EMPTY, text.JUDGE_EMPTY_HELP))
-    page.block("grid")
-    page.block("picks")
+    panes(*text.JUDGE_PANES)
+    page.block("grid", elem_classes="kv-pane-1")
+    page.block("picks", elem_classes="kv-pane-1")
     page.form(
         "looks",
         fields.note("", html.heading(text.JUDGE_QUESTION_2)),
@@ -117,16 +118,18 @@ def build_results(page: PageBuilder) -> None:
             css="kv-measure",
         ),
         visible=False,
+        elem_classes="kv-pane-2 kv-pane-3 kv-pane-4",
     )
-    page.block("table")
-    page.block("comparison")
+    page.block("table", elem_classes="kv-pane-2")
+    page.block("comparison", elem_classes="kv-pane-2")
     page.add(
-        strip=raw_html(f"kv-{KEY}-strip"),
-        view_attention=figure_view(f"{KEY}-attention", css="kv-folds"),
-    )  # fmt: skip
+        strip=raw_html(f"kv-{KEY}-strip", elem_classes="kv-pane-3"),
+        view_attention=figure_view(f"{KEY}-attention", css="kv-folds kv-pane-4"),
+    )
     with gr.Accordion(
-        text.JUDGE_MORE, open=False, visible=False, elem_id=f"kv-{KEY}-more", elem_classes="kv-more"
+        text.JUDGE_MORE, open=False, visible=False, elem_id=f"kv-{KEY}-more", elem_classes="kv-more kv-pane-4"
     ) as more:
         page.add(more=more, view_more=figure_view(f"{KEY}-more-figures"))
+    with gr.Column(elem_classes="kv-pane-5", min_width=0):
+        judge_set.build(page)
     page.closer(text.DOCUMENTS_CLOSER_HELP, save=True)
-    judge_set.build(page)

@@ -232,16 +232,18 @@ def build_results(page: PipelinePage) -> None:
                     [], label="Segment or token", elem_id="kv-pick-segment", min_width=150, filterable=False
                 ),
             )
-        page.add(strip=raw_html("kv-strip"))
         with gr.Tabs(elem_id="kv-tabs"):
+            gr.Tab(text.TEXTS, id="texts", elem_id="kv-tab-texts")  # the comparison's lines (assets/app.css)
             for tab in TABS:
                 with gr.Tab(tab.label, id=tab.key, elem_id=f"kv-tab-{tab.key}") as widget:
-                    block(f"tab-question-{tab.key}", f'<p class="kv-tab-question">{tab.question}</p>')
-                    page.add(**{f"view_{tab.key}": figure_view(tab.key)})
+                    page.add(**{f"view_{tab.key}": figure_view(tab.key, question=tab.question)})
                     for section_ in SECTIONS:
                         if section_.tab == tab.key and not section_.label:
                             section_.build(page)
                 page.tabs[tab.key] = widget
+                if tab is TABS[0]:
+                    with gr.Tab(text.TOKENS, id="tokens", elem_id="kv-tab-tokens"):
+                        page.add(strip=raw_html("kv-strip"))
                 for own in SECTIONS:
                     if own.tab == tab.key and own.label:
                         with gr.Tab(own.label, id=own.part, elem_id=f"kv-tab-{own.part}"):

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import gradio as gr
 import pytest
 import tiny
 from fake_session import FakeModel, FakeSession
@@ -26,7 +27,9 @@ from backend.records.request import MethodChoice
 from lab_app.pages.judge import page as judge
 from lab_app.pages.judge import problem_set as judge_set
 from lab_app.pages.judge import risk_gate as judge_gate
+from lab_app.pages.judge.layout import build_results
 from lab_app.pages.judge.page import JudgeState
+from lab_app.ui.page import PageBuilder
 from lab_app.visits.visits import Kept, Visit, VisitStore
 from viz.judge.verdict_grid import baseline, grid_html, picks_html, repaired, sentence, tone
 
@@ -46,6 +49,20 @@ def made(texts: list[str], **changes: Any) -> dict[str, Any]:
         }
         | changes
     )  # fmt: skip
+
+
+def test_what_is_chosen_and_that_it_is_shown_can_come_in_one_answer(lab: VisitStore) -> None:
+    with gr.Blocks():
+        page = PageBuilder("judge", lab, gr.State(""))
+        build_results(page)
+    update = {
+        "looks.visible": True,
+        "pick_order.choices": [("as they stand", "given")],
+        "pick_order": "given",
+    }
+    told = page.applied(update, lab.open())[page["looks"]]
+    assert told["visible"] is True
+    assert told["value"]["pick_order"] == "given"
 
 
 def merged(updates: Any) -> dict[str, Any]:
@@ -180,7 +197,7 @@ def test_the_verdict_says_what_changed() -> None:
     )
     assert tone(changed[0]) == "changed"
     said = sentence(*changed)
-    assert "took candidate 1 where the full read takes candidate 2" in said
+    assert "changed the selection: candidate 1 instead of candidate 2" in said
     assert "The final answer stayed the full read’s in 1 of 1 change" in said
     assert "KVCOMM keeps the full read’s selection in 1 of 1 order while reading 40" in repaired(*changed)
     assert "Of 1 changed selection, 1 took another candidate." in said

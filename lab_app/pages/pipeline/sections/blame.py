@@ -91,8 +91,8 @@ def repair_button(record: BlameRecord) -> Markup:
 
 SECTION = BlameSection(
     "blame", "Which part of the cache changed this answer?",
-    "For the agent and the method chosen above: puts dense’s keys and values into the method’s cache, "
-    "segment by segment and layer by layer, and looks for the smallest set that brings dense’s "
-    "verdict back. A pass is one such cache and the answer from it.",
+    "For the agent and the method chosen above: puts the full read’s keys and values into its cache, "
+    "segment by segment and layer by layer, and looks for the smallest set that brings the full "
+    "read’s verdict back. A pass is one such cache and the answer from it.",
     boxes, read, views, facts, kind="blame", reads=("pick_agent", "pick_method"), tab="errors",
 )  # fmt: skip

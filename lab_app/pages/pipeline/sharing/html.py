@@ -18,20 +18,23 @@ def saving(token: str | None, tensor_bytes: int) -> str:
     if token is None:
         return f'<p class="kv-help">{text.NO_RECORD}</p>'
     name = escape(token)
+    about = with_tensors = ""
     if not tensor_bytes:
-        with_tensors = f'<span class="kv-help">{text.NO_TENSORS}</span>'
+        about = f" {text.NO_TENSORS}"
     elif tensor_bytes > TENSOR_BYTES:
         said = text.TENSORS_TOO_LARGE.format(bytes=size(tensor_bytes), limit=size(TENSOR_BYTES))
-        with_tensors = f'<span class="kv-help">{escape(said)}</span>'
+        about = f" {escape(said)}"
     else:
         with_tensors = _save(
             f"bundle/{name}?tensors=1", "kv-save-tensors", f"{text.SAVE_TENSORS} {size(tensor_bytes)}"
         )
     return (
-        f'<div class="kv-download"><p class="kv-help">{text.RECORD_HELP}</p><div class="kv-saves">'
+        '<div class="kv-saves">'
         f"{_save(f'record/{name}', 'kv-download', text.SAVE_RUN)}"
         f"{_save(f'bundle/{name}', 'kv-save-bundle', text.SAVE_BUNDLE)}"
-        f"{_save(f'report/{name}', 'kv-save-report', text.SAVE_REPORT)}{with_tensors}</div></div>"
+        f"{_save(f'report/{name}', 'kv-save-report', text.SAVE_REPORT)}{with_tensors}"
+        f'<details class="kv-about kv-help"><summary>{text.RECORD_ABOUT}</summary>{text.RECORD_HELP}{about}'
+        "</details></div>"
     )
 
 
