@@ -32,7 +32,8 @@ def is_a_phones(page: Page) -> None:
 def test_first_runs_are_four_screens_at_most(opened: Watched, embedded_address: str) -> None:
     """The saved first runs of the embedded model, as a visitor finds them."""
     page = opened(embedded_address, WIDTH, HEIGHT)
-    expect(page.locator("#kv-comparison .kv-out").first).to_be_attached()
+    expect(page.locator("body[data-kv-visit] #kv-comparison .kv-out").first).to_be_attached()
+    expect(page.locator("#kv-cost")).to_contain_text("tokens to read")
     is_a_phones(page)
     page.click("#kv-tab-play-button")
     expect(page.locator("#kv-tab-play .kv-steps-picture svg").first).to_be_visible()
