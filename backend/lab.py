@@ -5,8 +5,6 @@ its record last. Each file of :mod:`backend.studies` that holds one registers it
 (:func:`backend.session.study.study`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 

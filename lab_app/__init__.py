@@ -1,7 +1,5 @@
 """The web page: widgets, handlers and styles. It draws what the engine returns and touches no tensor."""
 
-from __future__ import annotations
-
 import os
 
 # Read by the web framework when it is imported: nothing is reported to anyone.

@@ -1,7 +1,5 @@
 """The page: every widget and event in one ``gr.Blocks``, over the visits and their model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple

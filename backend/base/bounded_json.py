@@ -4,8 +4,6 @@ A list costs three bytes in a file and sixty in memory, and while they are made 
 process. So what comes from elsewhere is looked through first: texts are left out, marks are counted.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Work in steps: a person may stop it at each, and its last word is what it returns."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Generator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Keys and values of a YAML file that a person wrote, checked one by one. Free of torch."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A clock that adds up the time of named parts, also on a device that works on its own."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -18,8 +18,6 @@ input it is about (for example ``"agents.2.template"`` or ``"kvcomm.gamma"``), s
 the message beside it.
 """
 
-from __future__ import annotations
-
 
 class LabError(Exception):
     """Base of every expected failure.

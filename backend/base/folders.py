@@ -1,7 +1,5 @@
 """Folders that a command writes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from backend.base.errors import LabError

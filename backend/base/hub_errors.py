@@ -1,7 +1,5 @@
 """What looking something up on the hub says: nothing of every try, and once why it failed. Free of torch."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """On what something was measured: the machine, in words, and the versions that decide results."""
 
-from __future__ import annotations
-
 import platform
 from importlib.metadata import version
 

@@ -1,7 +1,5 @@
 """The modules of a package whose parts register themselves."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import sys

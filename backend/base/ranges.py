@@ -1,7 +1,5 @@
 """Whole numbers that a person may choose, in their ranges. Free of torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from backend.base.errors import OptionError

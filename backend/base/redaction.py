@@ -1,7 +1,5 @@
 """Secrets stay out of messages, records and logs. Free of torch."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

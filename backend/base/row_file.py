@@ -6,8 +6,6 @@ disk before the next one is begun; a kill in the middle of writing leaves a torn
 off.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Dataclasses to one file and back: a zip of ``record.json`` and one ``.npy`` per array. Free of torch."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import io

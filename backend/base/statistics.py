@@ -5,8 +5,6 @@ What needs a distribution of SciPy's (Student's t, exact tests) stands where it 
 would draw other samples from a seed, and so move figures that are published.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Text that people and files give: checked before it is used, and shown in messages."""
 
-from __future__ import annotations
-
 import re
 import reprlib
 from collections.abc import Iterable

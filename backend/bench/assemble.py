@@ -6,8 +6,6 @@ as the pass must move at least, (2A + 4)u for A anchors and u bytes of keys. KV 
 does not depend on it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -7,8 +7,6 @@ pools. Beside each time stands what the run needs at least at the rates of the s
 every prefill, and the weights read once for every token written, by all methods together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

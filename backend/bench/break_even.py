@@ -5,8 +5,6 @@ reuse's parts are divided by what they grow with. The measured ratios stand besi
 of the same cases.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """What the benchmarks share: models of known shapes, fair timing, fitted slopes."""
 
-from __future__ import annotations
-
 import copy
 import os
 import statistics

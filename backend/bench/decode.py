@@ -6,8 +6,6 @@ and no row stops early. Beside each time stands what its bytes need: every step 
 each row's cache.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -8,8 +8,6 @@ anchors and with the two heaviest; for agent 1 also the base of the user's input
 before. Tokens are drawn at random: times do not depend on them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Two sides in one run: all anchors in one pass over their embeddings, as the pool
 Bytes are those of the embeddings: the KV that the anchors hold is not read, which the last slope shows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -6,8 +6,6 @@ Measured by torch's own account of the device, for what is still held when the w
 copy or room taken in advance shows.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Mapping
 from typing import Any

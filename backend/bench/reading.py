@@ -1,7 +1,5 @@
 """One agent that reads what others have read and written, before pools that are full."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Literal
 

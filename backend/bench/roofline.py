@@ -4,8 +4,6 @@ What reuses moves bytes, so its roof is the bandwidth of a large copy. What comp
 of a large product of matrices in its own precision.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -10,8 +10,6 @@ first token, and (2A + 4)u for the cache, where offsets in half precision count 
 its operations need at the rate of a large product of matrices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -6,8 +6,6 @@ tensor's own number format when it is read). The plan stores keys as they were r
 position-free, as the lab keeps them, so that packing does not depend on the place.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

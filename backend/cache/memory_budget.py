@@ -6,8 +6,6 @@ caught, everything that can be computed again is freed, the work is tried once m
 after that a person is told.
 """
 
-from __future__ import annotations
-
 import gc
 import threading
 from collections.abc import Callable, Generator, Iterator

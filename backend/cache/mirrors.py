@@ -7,8 +7,6 @@ comes back exactly; which blocks are kept is one bit each. Keys are compared pos
 0 nothing is lost; above it a block goes whose relative difference is smaller, and reads as the master's.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

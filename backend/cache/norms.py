@@ -1,7 +1,5 @@
 """Norms and distances of caches and logits."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

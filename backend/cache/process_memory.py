@@ -1,7 +1,5 @@
 """The process's own memory, apart from what torch holds on a device. Free of torch."""
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from collections.abc import Callable

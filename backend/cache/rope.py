@@ -6,8 +6,6 @@ Only ``inv_freq`` enters: a scaling of cos and sin (YaRN, longrope) is a factor 
 survives a rotation unchanged.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -5,8 +5,6 @@ stale copies, at their true positions, and then put in place. This works on ever
 layer needs a walk from layer to layer (:class:`LayerWalk`), on the families whose layers the lab can call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """A plan's pieces put together in a cache: spans are copied, the rest is forwarded on top of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

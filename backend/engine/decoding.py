@@ -4,8 +4,6 @@ A caller that needs a token not computed yet runs one step for the whole batch; 
 their tokens computed. A row may join between any two steps, and leaves the batch when it has stopped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 

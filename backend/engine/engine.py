@@ -1,7 +1,5 @@
 """The engine: it carries out plans. Token ids in, caches and logits out; no knowledge of any method."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from typing import Any
 

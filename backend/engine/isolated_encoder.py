@@ -7,8 +7,6 @@ of the agent that reads them,
 and kept in the log: the same text is encoded once, wherever it stands.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Where everything of a plan stands: which piece comes when, at which place and at which RoPE position."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -11,8 +11,6 @@ token is, and the known ones need a hidden state to go on from. The plan does no
 One pass over all forwarded tokens, each seeing what stands before it; needs the model's layers one by one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """A blended span into the cache: its base and its weighted offsets are mixed, rotated and put into place."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

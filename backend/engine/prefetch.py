@@ -6,8 +6,6 @@ the span is blended, and the next span's are on their way meanwhile: on CUDA fro
 of their own (KVCOMM, Section 6.4.4).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A prompt in the cache: what carrying a plan out leaves."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

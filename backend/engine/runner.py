@@ -1,7 +1,5 @@
 """Forward passes of one model: token ids in, caches and logits out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

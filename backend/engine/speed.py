@@ -1,7 +1,5 @@
 """How fast this machine runs a model: what an estimate of a run's time needs to know."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 from weakref import WeakKeyDictionary

@@ -1,7 +1,5 @@
 """How surprised a model is by the tokens that it reads."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -6,8 +6,6 @@ are taken from their rows, their caches are computed again from the very tokens,
 prompts once more, so that the pools are what they were.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

@@ -1,8 +1,6 @@
 """What judging will take on this machine, from its measured speed: writing the candidates, reading them in
 every order under every method, and answering."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 

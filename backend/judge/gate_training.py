@@ -6,8 +6,6 @@ together; a threshold is the lowest at which the tested sets reach the wanted co
 expect a little less.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections import defaultdict

@@ -15,8 +15,6 @@ the same tokens (pinned). Readings of open points:
   nothing else is at work, so times to the first token are as they would be alone.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import time

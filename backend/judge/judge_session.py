@@ -1,7 +1,5 @@
 """A judge's session in one order of the candidates, and several of them that answer as one batch."""
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence

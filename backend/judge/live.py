@@ -4,8 +4,6 @@ Everything is that of :class:`backend.judge.judge_lab.JudgeLab`; no file is writ
 survive its process is run from the command line instead.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -10,8 +10,6 @@ code: an expected answer is a test in Python, and the judge ends with a program.
 it was taught for two criteria (``GLANCES``), and learned hardly more than the most frequent answer.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

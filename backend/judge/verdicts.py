@@ -1,7 +1,5 @@
 """From what a judge wrote under each method to outcomes: selections mapped back, compared with dense's."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

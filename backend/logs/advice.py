@@ -1,7 +1,5 @@
 """What stays and what changes in each agent's prompts; which layouts would share more."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

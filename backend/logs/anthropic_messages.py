@@ -4,8 +4,6 @@ A line is the request or ``{"request": ..., "response": ...}``. Results of tools
 here they are messages of their own, as in other formats.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

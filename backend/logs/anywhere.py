@@ -5,8 +5,6 @@ a piece of an earlier call counts: all windows of that length are hashed at once
 same hash is compared token by token. Their union is what maximal matches would cover.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

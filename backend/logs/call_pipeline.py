@@ -7,8 +7,6 @@ calls would in a serving system. A text that is new in its session is encoded al
 question of a preset is.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 

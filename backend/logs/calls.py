@@ -5,8 +5,6 @@ all of them need. What has the wrong type raises :class:`BadLine`, which the log
 with the line's number.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -4,8 +4,6 @@ The earlier call is the one that had most of the missed text (:mod:`backend.logs
 first difference counts: behind it no prefix is left.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence

@@ -1,8 +1,6 @@
 """Log probabilities of an answer's tokens, as OpenAI's interfaces give them: of a chat, one object a token;
 of a completion, lists side by side."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from itertools import zip_longest

@@ -1,7 +1,5 @@
 """What changed between two versions of a text, in words: a time stamp, an id, a counter, an edit ..."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from difflib import SequenceMatcher

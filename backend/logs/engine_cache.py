@@ -8,8 +8,6 @@ as a list that begins with its name, newer ones as a table with its name as ``ty
 for its tokens and all before them, so a block that is stored again was dropped in between.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

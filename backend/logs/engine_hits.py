@@ -1,7 +1,5 @@
 """What an engine's cache really hit, beside what was predicted for it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from backend.logs.xray import CallXRay, XRay

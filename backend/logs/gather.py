@@ -1,7 +1,5 @@
 """A log in numbers: its calls by time, as pieces, with agents and sessions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ A sample and its epoch are a session, its model events the calls. A call's agent
 agent around it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Other orders of the same texts: what a call reads in each, and what a prefix cache would then hit."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from functools import cached_property

@@ -4,8 +4,6 @@ A line is the request, ``{"request": ..., "response": ...}``, or a line of the b
 session and time stand beside the request or in its ``metadata``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ A line is an export, ``{"resourceSpans": [...]}``. Spans that are no call of a m
 agent's name may stand in a span above the call's, if both are in one line.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

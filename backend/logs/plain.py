@@ -4,8 +4,6 @@ requests of the completions interface (``{"request": {"prompt": ...}, "response"
 Beside ``prompt`` everything may be missing. The answer is ``output``, ``response`` or ``completion``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

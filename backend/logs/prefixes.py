@@ -5,8 +5,6 @@ its neighbours there, in the order of their tokens, among which the longest matc
 be missed where a text ends in one call and goes on in another, so that it is cut differently.)
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ parsed (:mod:`backend.base.bounded_json`); secrets are masked in every text. A b
 its number, or is counted and skipped where that was asked for.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,8 +1,6 @@
 """The calls of one session side by side: what of each a prefix cache finds, what stood elsewhere, what is
 new; and two calls' texts aligned."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher

@@ -1,7 +1,5 @@
 """A log's calls with a question to a model: what a page asks, free of torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from backend.logs.advice import Advice

@@ -6,8 +6,6 @@ from a real one by both engines' own gap between the two tokens, beside how far 
 same tokens lie apart before it.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """The call of a tool that a model wrote into its answer, whatever its way of writing calls."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection

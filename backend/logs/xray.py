@@ -1,7 +1,5 @@
 """What reuse would save of a log, without a model: shared tokens, cache hits, and why prefixes missed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field

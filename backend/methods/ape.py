@@ -16,8 +16,6 @@ Readings of points that the abstract and the algorithm leave open:
 * *Temperature and scale* are searched for each model and task there; 0.9 and 0.9 are this lab's defaults.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 

@@ -6,8 +6,6 @@ of every segment. Bases are not the methods' business: the session encodes each 
 behind the begin-of-sequence token alone, and keeps each response's KV from its producer's decoding.
 """
 
-from __future__ import annotations
-
 import copy
 from abc import ABC
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,6 @@ stands between the blocks. With weights that were not trained so (any but ``BASE
 moved, and the plan says so.
 """
 
-from __future__ import annotations
-
 from backend.base.clock import Clock
 from backend.cache.samples import PromptInContext, SampleLog
 from backend.methods.dense import dense_plan

@@ -19,8 +19,6 @@ Departures: keys are kept position-free, so comparing them after the rotation, a
 chosen tokens pass the layers up to the check layer a second time, which is counted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast

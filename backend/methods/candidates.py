@@ -7,8 +7,6 @@ one candidate says still reaches the next through the separator's values. Scope 
 candidate with its header sees the shared prefix and itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal

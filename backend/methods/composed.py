@@ -9,8 +9,6 @@ too.
 A base keeps its defaults, or those of the named profile of KVCOMM; a selector its own but for the share.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Documents changed before they are read: tokens dropped, anchor tokens in a text's place, or wrappers around
 it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Dense: forward every token. Everyone's reference."""
 
-from __future__ import annotations
-
 from backend.base.clock import Clock
 from backend.cache.samples import PromptInContext, SampleLog
 from backend.methods.base import Method

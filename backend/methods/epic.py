@@ -9,8 +9,6 @@ Open points, as read here: a *chunk* is a placeholder's text, or every segment (
 of all chunks go through the model together, in one pass over the assembled cache.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import cast
 

@@ -13,8 +13,6 @@ this is PromptCache with its keys moved. Compression (Section 2.4): "drop" short
 encoded; anchors are trained like links and stand in the text's place, so that positions count what is kept.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from backend.base.clock import Clock

@@ -12,8 +12,6 @@ question; it sees its own wrappers before it, and neither another document nor t
 question are read afresh over the packets.
 """
 
-from __future__ import annotations
-
 from backend.base.clock import Clock
 from backend.cache.samples import PromptInContext, SampleLog
 from backend.methods.block_attention import BlockAttentionMethod

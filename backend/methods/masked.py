@@ -4,8 +4,6 @@ Nothing is reused. Whatever differs from dense differs because the candidates' c
 which every cache computed by a candidate's own agent is missing too (Section 6.2, Table 2).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from backend.base.clock import Clock

@@ -1,7 +1,5 @@
 """Naive, position-only reuse: copy every segment and rotate its keys into place."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from backend.base.clock import Clock

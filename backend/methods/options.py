@@ -1,7 +1,5 @@
 """Options of methods: typed, checked, and described for widgets, flags and documentation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any

@@ -5,8 +5,6 @@ itself as the only anchor), so with both corrections on it equals dense. It need
 meant to replace: a control, not a method to serve with.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """A method over another: the other's plan and pools, and a choice of its own of what is computed again."""
 
-from __future__ import annotations
-
 from typing import Self
 
 from backend.base.clock import Clock

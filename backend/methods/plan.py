@@ -1,8 +1,6 @@
 """What a method decides, as plain data: which span of a prompt comes from where, and which tokens are
 computed again."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

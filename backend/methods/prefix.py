@@ -1,7 +1,5 @@
 """Prefix cache: reuse the longest exact token prefix of an earlier prompt. Changes nothing but time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from backend.base.clock import Clock

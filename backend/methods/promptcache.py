@@ -9,8 +9,6 @@ read afresh; so is template text, unless it is made modules as well. A module se
 schema reserves ``room`` tokens for each text; a longer one takes what it needs, and all behind it moves on.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from backend.base.clock import Clock

@@ -18,8 +18,6 @@ Readings of points that the texts at hand (the abstract, and others' summaries) 
 ``random_k:ratio=0.2+fresh_layers=0`` is its control of equal size, ``query_norm`` another reading.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

@@ -4,8 +4,6 @@ An intervention rather than a way to serve: it asks which candidate's missing co
 chosen tokens are read over the copied cache, so they see what stands before them as the others left it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from backend.base.clock import Clock

@@ -3,8 +3,6 @@
 Every method that a module of this room defines is registered: a new one is one new file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal

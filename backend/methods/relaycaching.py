@@ -21,8 +21,6 @@ Readings. At hand were the abstract and what others tell of Sections 4.2, 4.3 an
 * Where a model's layers cannot be walked one by one, the chosen tokens are computed up to the last layer.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

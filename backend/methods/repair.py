@@ -19,8 +19,6 @@ choosing forwards is paid first, in token-layers over the number of layers. Each
 share by length.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ the first token's top-2 gap is known; a refusal costs what was done so far and a
 fewer than two texts side by side have nothing to select from, and pass.
 """
 
-from __future__ import annotations
-
 from backend.base.clock import Clock
 from backend.base.errors import OptionError
 from backend.methods.base import Method, PromptView

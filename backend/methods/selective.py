@@ -11,8 +11,6 @@ CacheBlend (:mod:`backend.methods.cacheblend`) with another choice, so a differe
   that it is meant to save, and pays for it.
 """
 
-from __future__ import annotations
-
 import random
 from abc import abstractmethod
 from collections.abc import Sequence

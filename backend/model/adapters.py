@@ -1,7 +1,5 @@
 """Shipped link tokens over a model that is loaded already: one adapted copy for all who read with it."""
 
-from __future__ import annotations
-
 import copy
 import json
 import threading

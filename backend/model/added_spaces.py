@@ -5,8 +5,6 @@ at its ends. A segment of a prompt is no text of its own: with the added space t
 prompt than the whole text is.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

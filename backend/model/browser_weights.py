@@ -5,8 +5,6 @@ planes of bytes (the upper ones, sign and exponent, repeat and compress), deflat
 rounded.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib

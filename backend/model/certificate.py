@@ -1,7 +1,5 @@
 """Probing whether a model's keys can be moved to another position, and in which way."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

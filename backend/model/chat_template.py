@@ -1,7 +1,5 @@
 """What a model's chat template puts before and behind a prompt."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from backend.base.errors import ModelError

@@ -5,8 +5,6 @@ whole on the device of its embeddings, and layers elsewhere get copies. Weights 
 transformers loads them; keys and values stay in the dtype of what is not rounded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any

@@ -5,8 +5,6 @@ once. A method that copies exactly (the prefix cache) reads the prompt in anothe
 differs from dense by as much; below the floor there is no finding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """What a forward pass of transformers can be made to do: own masks, stopping early, one layer alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Loading a causal language model and certifying that its keys can be moved."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sys

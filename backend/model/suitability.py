@@ -1,7 +1,5 @@
 """Whether a model can write answers with the tokenizer that it came with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -6,8 +6,6 @@ That is ordinary attention with s / T + (S - 1) * logsumexp(s / T) in the place 
 the model uses gets a mask that adds the difference.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -6,8 +6,6 @@ SentencePiece-style tokenizers put before a text of its own. An agent's response
 as the very ids that were generated. :meth:`Tokens.boundary_tokens` counts what the boundaries cost.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

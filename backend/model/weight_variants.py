@@ -7,8 +7,6 @@ same architecture.) Dense, the reference, reads every agent's prompt with that a
 difference from dense holds the error of the weights beside the error of the context.
 """
 
-from __future__ import annotations
-
 import torch
 
 from backend.base.errors import ModelError

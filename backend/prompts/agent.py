@@ -1,7 +1,5 @@
 """One agent of a pipeline. Free of torch."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ A placeholder's text is what reuse may copy. The roles of a conversation become 
 prompt is one message to the model; of one message behind the system's no heading is needed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

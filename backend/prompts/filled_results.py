@@ -5,8 +5,6 @@ GSM8K's calculator annotations (Cobbe et al. 2021, section 4.1 and appendix C). 
 calculated; the result is exact.
 """
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Callable

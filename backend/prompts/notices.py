@@ -1,7 +1,5 @@
 """Hints for a person who edits a pipeline: what is allowed, but probably not meant."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """The presets that ship with the lab, and requests to send through them. Free of torch."""
 
-from __future__ import annotations
-
 import functools
 import json
 import random

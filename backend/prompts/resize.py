@@ -6,8 +6,6 @@ the lines from one that begins with its number, as in ``Agent 3, role is Critic`
 last with a text of it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from dataclasses import replace

@@ -5,8 +5,6 @@ Question sets bring ten documents a question, or twenty. A prompt that lists its
 it, such as ``Document 10:``), its number raised, and shrinks by the last ones.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

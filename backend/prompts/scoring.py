@@ -1,7 +1,5 @@
 """Reading a final answer off a text, and comparing answers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from decimal import Decimal

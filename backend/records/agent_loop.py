@@ -5,8 +5,6 @@ tool's Observation goes into the next turn's prompt behind everything so far. ``
 episode.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import random
 import re

@@ -1,7 +1,5 @@
 """What anchors cost on a model and a machine: what was asked, and the record. Free of torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which part of a reused cache changed the answer: what was asked, and the record. Free of torch."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

@@ -17,8 +17,6 @@ a request, and pays as soon as that is below D: from the share on
     r* = (g + e E / n + w T) / (D - R + w T)
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any

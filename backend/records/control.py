@@ -4,8 +4,6 @@ A field of a request's dataclass that is declared by :func:`control` is a contro
 field on the page, its key in links and files, its flag of ``kvlab run`` and its parameter for programs.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ better of the two verdicts alone: the dense reads spent at random, and (with a s
 gate trusts it least, scored on problems that it did not see.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Questions over documents that are encoded apart: what was asked, and the record. Free of torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What a running session tells its caller, in order; the last event of a run is :class:`RunDone`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from backend.records.run import Outcome, RunRecord

@@ -5,8 +5,6 @@ as a share of the full read's; the texts' own caches exist before. Both are over
 problems of each. Shares have exact 95% intervals (Clopper and Pearson), costs the bootstrap's.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from backend.base.statistics import Share

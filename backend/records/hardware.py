@@ -2,8 +2,6 @@
 a file that was measured before. Free of torch; measuring anew is :mod:`backend.bench.break_even`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -9,8 +9,6 @@ next-token distribution at the prompt's end by less than 0.1 nats. Segments behi
 same, for which reuse is exact, decide neither H2 nor H3; an exact prefix cache has them too.
 """
 
-from __future__ import annotations
-
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What the numbers of a :class:`backend.records.hypotheses.HypothesesRecord` decide about H1 to H4."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

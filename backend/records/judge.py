@@ -5,8 +5,6 @@ Source: judge study, Sections 3 and 5 (regimes, orders, JCR, reuse rate). Candid
 from 1; 0 is "none of them". An order is a tuple whose k-th entry names the candidate in slot k.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Mapping, Sequence

@@ -8,8 +8,6 @@ of problems have Wilson's interval; the reuse rate's and every change's is a boo
 The changes of a table are read together, so that all their intervals hold with 95% (Bonferroni).
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """What judged problems come to: a line for each method in each order, and the tables made of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from backend.base.statistics import Share

@@ -1,7 +1,5 @@
 """A gate on logged calls: does reuse keep the answers? What was asked, and the record. Free of torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Protocol

@@ -1,7 +1,5 @@
 """Sampled calls of a log under dense and reuse: what was asked, and the record. Free of torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean

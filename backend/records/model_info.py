@@ -1,7 +1,5 @@
 """Facts of a loaded model, and what was found out about moving its keys. Frozen and free of torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Offsets of a text behind several prefixes, and estimates of them: request and record. Free of torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Anchor pools after a run, and what their anchors hold. Frozen and free of torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One agent's tokenised prompt and the segments that it consists of. Frozen and free of torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal

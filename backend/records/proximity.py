@@ -1,7 +1,5 @@
 """Does nearness in embedding space predict nearness in KV? What was asked, and the record. Free of torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a run is asked: a pipeline, its values, and the methods. Frozen and free of torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal

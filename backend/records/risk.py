@@ -4,8 +4,6 @@ Source: judge study, Section 7 and Fig. 6: a simple classifier over features of 
 that are safe under every reuse method from the others (AUC 0.82 there).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass

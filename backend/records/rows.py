@@ -1,7 +1,5 @@
 """What a run's record says of one agent under one method, as a row of plain numbers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from backend.records.run import Outcome, RunRecord, reuse

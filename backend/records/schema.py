@@ -1,7 +1,5 @@
 """The JSON schema of ``record.json``, from the dataclasses that it is written from."""
 
-from __future__ import annotations
-
 import dataclasses
 import types
 import typing

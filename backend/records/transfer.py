@@ -1,7 +1,5 @@
 """One copied text on its way from the prompt where it was first read into another. Free of torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Admission: what a session checks of a request before the model works on it, and the room it makes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

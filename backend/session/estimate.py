@@ -1,7 +1,5 @@
 """What a request will cost on this machine, roughly, before it is run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from backend.engine.speed import measured_speed

@@ -1,8 +1,6 @@
 """How familiar a session's model is with a request: before it is run, from its prompts; after, with dense's
 answers. Plain forward passes of their own, outside everything that is timed or counted."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Finished rows to outcomes: what a record keeps of one agent under one method."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby

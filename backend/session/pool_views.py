@@ -1,7 +1,5 @@
 """What a record keeps of pools and mixes beyond numbers and texts: sizes, errors, weights, a map."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

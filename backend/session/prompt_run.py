@@ -1,7 +1,5 @@
 """One prompt read and one answer taken, in the way that runs, warm-ups, the judge and studies share."""
 
-from __future__ import annotations
-
 from backend.base.clock import Clock
 from backend.cache.kv_cache import OWN_CONTEXT
 from backend.cache.samples import PromptInContext, Sample, SampleLog

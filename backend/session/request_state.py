@@ -1,7 +1,5 @@
 """The state of one request on its way through a pipeline: the texts so far, as token ids and as samples."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 

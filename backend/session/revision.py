@@ -8,8 +8,6 @@ that parts from dense's, or might by rounding, is decoded. Dense's own caches ar
 for the next change of the same run.
 """
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 import threading

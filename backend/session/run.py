@@ -1,7 +1,5 @@
 """One request from its prompts to its record: every agent reads and answers under every method."""
 
-from __future__ import annotations
-
 import secrets
 import threading
 import time

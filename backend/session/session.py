@@ -8,8 +8,6 @@ in every context, so any method's pools can be derived by replaying the gate ove
 prefilling. *Free*: each method has a log of its own, reads its own texts, and inherits its own errors.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence

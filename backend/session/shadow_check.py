@@ -7,8 +7,6 @@ the share that differs among all (without bias, for being drawn depends on nothi
 interval.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import time

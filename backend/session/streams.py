@@ -1,7 +1,5 @@
 """Streams: the logs of a session, the requests that went through them, and the methods' pools over them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping

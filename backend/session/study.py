@@ -4,8 +4,6 @@ A study is a function that yields its progress first and its record last. :func:
 (:mod:`backend.lab`) imports all of them and runs the one that a request asks for.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar

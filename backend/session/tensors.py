@@ -5,8 +5,6 @@ showed in each agent's context, so a text's KV as dense computed it is base + of
 rotate them to where the text stands.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

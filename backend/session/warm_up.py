@@ -1,7 +1,5 @@
 """Warming up: requests that go through a session before the one that is looked at, so that pools fill."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Generator, Sequence
 from dataclasses import replace

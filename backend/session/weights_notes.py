@@ -1,7 +1,5 @@
 """Notes of a record about agents that run on other weights than the lab's own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

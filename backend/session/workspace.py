@@ -1,7 +1,5 @@
 """What one session works with: the engines of its model, the logs of its visitor, its share of memory."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ what earlier episodes did. *Pinned*: every method reads the turns that dense wro
 measured at each. *Free*: each method lives with its own turns and calls the tools itself.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

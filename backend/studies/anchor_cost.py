@@ -6,8 +6,6 @@ depend on what stands in them. What runs is the lab's own code. The paper's soft
 both ways are timed: by token embeddings (the published equations) and by whole KV (as shipped).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from functools import partial

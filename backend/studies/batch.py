@@ -4,8 +4,6 @@ A row's key is made of the configuration and the request's number. A restarted b
 rebuilds the pools by sending the finished requests through again (pinned: dense only), and goes on.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import statistics

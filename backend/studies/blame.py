@@ -10,8 +10,6 @@ was left, so tokens that the method forwarded itself over wrong neighbours stay 
 Beside it stand sets of the same size, placed at random where the caches differ.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The search for what changed an answer (:mod:`backend.studies.blame`), over many requests of a preset."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any

@@ -5,8 +5,6 @@ and compared with dense: K and V error, KL of the next token, and the work done.
 methods' own defaults, so the suffix is computed in any case, and at share 0 nothing else is.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ documents' KV from where it is kept (main memory, or a file each), move it into 
 template and question. Tokens and link tokens are drawn at random: times do not depend on what they say.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -9,8 +9,6 @@ One row per question and model goes to an append-only file; a study that is star
 Times leave out what can be done before the question is known, encoding documents and template alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

@@ -1,7 +1,5 @@
 """An agent loop's episode under one method, turn by turn, and what is counted on its tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ decoding. Pinned: dense's turns are read again under every setting of the grid, 
 *dense* computed, so an error is a setting's own and not inherited.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Sequence

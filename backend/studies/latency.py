@@ -6,8 +6,6 @@ times. Here each method serves a pipeline alone, one request after the other, ov
 prefill, decoding, and what it records for later requests.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 

@@ -1,8 +1,6 @@
 """Sampled calls of a log in other layouts, which share more: does the model answer the same when it reads the
 same texts in another order?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

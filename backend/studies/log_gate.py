@@ -1,7 +1,5 @@
 """The gate on logged calls: sampled calls are read densely and under a method, and their answers compared."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

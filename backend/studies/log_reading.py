@@ -1,8 +1,6 @@
 """Sampled calls of a log, read densely and under reuse methods: what changes, by how much, and because of
 which text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ independent given these, and what is said of a share of them is of calls like th
 prefix cache holds what the call's own session had sent before.
 """
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Estimates of a text's offsets from those behind other prefixes, each held against the true ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 

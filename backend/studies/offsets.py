@@ -12,8 +12,6 @@ So Fig. A.12 leaves one request out instead, as the paper's does. The gate is no
 an anchor as long is estimated, by the very steps that the methods execute.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Generator, Iterator, Sequence
 

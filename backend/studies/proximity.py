@@ -11,8 +11,6 @@ measured pairs, so it holds by construction, and how far it lies above the dista
 inequality is.
 """
 
-from __future__ import annotations
-
 import math
 import time
 import warnings

@@ -1,7 +1,5 @@
 """A document of the embedded model's tasks as a request of the lab."""
 
-from __future__ import annotations
-
 from backend.prompts.agent import Agent
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.scoring import Scoring

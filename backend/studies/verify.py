@@ -1,7 +1,5 @@
 """Is a saved run what the model does? It is run again, and the answers are compared token by token."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

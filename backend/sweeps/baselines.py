@@ -8,8 +8,6 @@ Each is *dense* or one axis with the value that the others of that axis are comp
 other seeds draw other problems, and pairs are of one problem.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

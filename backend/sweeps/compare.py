@@ -12,8 +12,6 @@
 * Two lines are compared once, also where each is a baseline for the other.
 """
 
-from __future__ import annotations
-
 import statistics
 import warnings
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Rows of a data file, whatever its form: JSON lines, a JSON list, CSV or Parquet, from disk or the hub."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -24,8 +24,6 @@ A text to summarise has examples as its documents: those that its row brings (``
 have them), else the texts behind it in the file, each with its summary.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A sweep's rows as one table in a file: CSV or Parquet."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from dataclasses import replace

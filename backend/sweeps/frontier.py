@@ -10,8 +10,6 @@ Of those that reach the last round every two are also read together: where their
 read's is taken. That follows from their rows, and nothing is run for it.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence

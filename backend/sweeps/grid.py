@@ -11,8 +11,6 @@ before it (they are in the pools). Neither labels nor the number of problems are
 goes on from a shorter one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ do: ``main/test-00000-of-00002.parquet`` is of the split *test* in *main*, ``tes
 was fetched before is read again without a network.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import sys

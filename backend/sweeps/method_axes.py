@@ -1,7 +1,5 @@
 """Methods of a sweep file; a list as an option's value is an axis."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import product
 from typing import Any

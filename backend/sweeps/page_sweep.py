@@ -4,8 +4,6 @@ What stands in the text comes from a stranger. It names no file but those beside
 whatever they were called elsewhere, and no model but the one that is loaded.
 """
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import tempfile

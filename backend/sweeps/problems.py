@@ -3,8 +3,6 @@
 Free of the model, so that everything a file says can be refused before any model is loaded.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Reading a sweep file: YAML to a :class:`backend.sweeps.spec.Sweep`, checked as strictly as a preset."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

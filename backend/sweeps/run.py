@@ -1,7 +1,5 @@
 """Run a sweep: what is missing in its file, shard by shard, with progress and time left."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence

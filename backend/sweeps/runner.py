@@ -5,8 +5,6 @@ A shard that goes on first rebuilds its pools from the problems that are done: p
 through dense again (pinned) or under every method (free), judges from the candidates that were kept.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Collection, Iterator

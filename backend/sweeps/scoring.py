@@ -14,8 +14,6 @@
   takes it. A summary is neither right nor wrong.
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter

@@ -31,8 +31,6 @@ warm-up and problems, and the lines are over all of them. ``problems``, ``warmup
 pipelines and traces; a judge has its own two, which may be lists too.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ changes and deletions. A file of format 1 lacks columns and a table that format 
 opened, empty in its rows.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator

@@ -8,8 +8,6 @@
 * How lines differ from each other: :mod:`backend.sweeps.compare`.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Sequence

@@ -13,8 +13,6 @@ their writer's own context, as their decoding would have left it. What an agent 
 dense's, and nobody reads it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Values of a sweep file, checked one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

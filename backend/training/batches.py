@@ -1,7 +1,5 @@
 """The documents of a training step as padded batches: a function of (seed, step)."""
 
-from __future__ import annotations
-
 import os
 import random
 from dataclasses import dataclass

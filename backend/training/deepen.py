@@ -5,8 +5,6 @@ So the deeper model answers as the other did, and training goes on from there (b
 et al. 2024, arXiv:2401.02415).
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -10,8 +10,6 @@ later, apart from the lab, by somebody who knew one example, and nobody looked a
 chosen.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterable, Sequence

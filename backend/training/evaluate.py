@@ -1,8 +1,6 @@
 """Held-out evaluation of the embedded model: greedy, exact match, by task, kind, length and wording; and its
 suitability, which is what reuse does to it."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterable

@@ -5,8 +5,6 @@ whether the final answer is right. Two predictors are fitted: one that knows the
 somebody types, and one that knows dense's answers too.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

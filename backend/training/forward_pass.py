@@ -1,7 +1,5 @@
 """The model that is trained, and its forward pass with matrices in another type than the residual stream."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

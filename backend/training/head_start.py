@@ -6,8 +6,6 @@ them: the embeddings get a direction in common, queries and keys of a head read 
 the rotation between them peaks at the wanted distance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ that takes longer than the rest of the step many times over, so here matrices of
 precision that the caller chooses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

@@ -1,7 +1,5 @@
 """What decides the trained weights: sizes, rates, and the curriculum of the documents."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -4,8 +4,6 @@ Every number up to 999 is one token, as in larger models' tokenizers, and longer
 digits: what is copied or compared is then a token or two, and not a run of digits that stand everywhere.
 """
 
-from __future__ import annotations
-
 import random
 from itertools import chain
 from pathlib import Path

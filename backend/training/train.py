@@ -12,8 +12,6 @@ Several processes share each step's documents and add up their gradients, so the
 than one process with as many threads.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -4,8 +4,6 @@
 from one place to the other has to be learned for each of them; here their embeddings begin mostly the same.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 ALIKE = 0.8  # of a token's embedding that its twin begins with; the rest is its own

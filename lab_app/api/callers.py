@@ -4,8 +4,6 @@ A caller with a session (a client that keeps one) finds its pools and records ag
 without one gets a visit for the call alone, which ends a minute later; how often such callers may ask is
 counted by their address, for nothing else of them stays."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

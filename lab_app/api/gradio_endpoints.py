@@ -3,8 +3,6 @@
 Each is an event of the page without a widget: it goes through the same queue, and then through the same line
 as what people press. Its signature is made from its parameters' model."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 import re

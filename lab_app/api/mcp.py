@@ -5,8 +5,6 @@ Needs the package ``mcp`` (``pip install 'kv-reuse-lab[mcp]'``). Every call is o
 with a visit of its own: the framework's own MCP server sends all callers' calls through one session of its
 own, in which they would find one another's texts."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import json

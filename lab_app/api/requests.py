@@ -3,8 +3,6 @@
 Each call is a model whose fields make the endpoint's signature, the tool's schema and the documentation.
 Types are checked here and strictly; what a value means, and whether it is allowed, the engine says."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar

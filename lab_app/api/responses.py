@@ -1,7 +1,5 @@
 """What the lab answers to programs: records as plain JSON values, without NaN and without figures."""
 
-from __future__ import annotations
-
 import html as markup
 import math
 import re

@@ -4,8 +4,6 @@ While one waits or works it says so (``{"status": "waiting" | "running", "said":
 which is also how a caller who has gone is noticed; the last value is the answer. Expected errors are raised
 as they are."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """``kvlab bench``: times and memory, both sides in one run, as JSON."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

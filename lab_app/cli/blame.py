@@ -1,7 +1,5 @@
 """``kvlab blame``: over many requests, which part of the cache changed the answers that reuse changed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from typer import Argument, Option

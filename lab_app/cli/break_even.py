@@ -1,7 +1,5 @@
 """``kvlab break-even``: when does reuse pay, by lengths, pool and hardware?"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 

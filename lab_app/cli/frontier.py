@@ -1,7 +1,5 @@
 """``kvlab frontier``: search a sweep's methods for the frontier of tokens computed and answers flipped."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

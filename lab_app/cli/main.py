@@ -1,7 +1,5 @@
 """The command ``kvlab``. Torch and the web framework are loaded only by the commands that need them."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """``kvlab reproduce``: the papers' tables, ours beside theirs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """``kvlab run``: a preset over many requests under several methods."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """``kvlab schema``: the JSON schema of a saved run."""
 
-from __future__ import annotations
-
 import json
 
 

@@ -1,8 +1,6 @@
 """A folder that Hugging Face Spaces can build, rendered from this repository: a Docker Space, which takes the
 Dockerfile as it is, or a Gradio Space on ZeroGPU, which takes Python packages and an ``app.py``."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

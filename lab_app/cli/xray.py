@@ -1,7 +1,5 @@
 """``kvlab xray``: what reuse would save of a log of other agents' calls, and why prefixes were missed."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from typer import Argument, Context, Option

@@ -1,7 +1,5 @@
 """``kvlab xray --events`` and ``--beside``: a log beside what an engine's cache did and another's log."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The pages beside the pipeline's. A new one is a file with a ``PageSpec`` and one line here."""
 
-from __future__ import annotations
-
 import gradio as gr
 
 from lab_app.pages.agent_loop import page as agent_loop

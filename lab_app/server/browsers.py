@@ -1,7 +1,5 @@
 """The signed cookie by which a browser that opened the page is known again, and nothing else of it."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import secrets

@@ -3,8 +3,6 @@
 The framework's client reads the configuration of the whole page, and looks every widget of every event up in
 it: half a minute of work on a busy machine, to find five endpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

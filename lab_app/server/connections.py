@@ -5,8 +5,6 @@ that never says a whole request nor how many there are: its ``limit_concurrency`
 health check among them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import resource

@@ -1,7 +1,5 @@
 """What the server answers besides the page: assets, and downloads of runs and measurements."""
 
-from __future__ import annotations
-
 import importlib.resources
 import io
 import json

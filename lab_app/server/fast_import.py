@@ -10,8 +10,6 @@ Two things, together half of the time that it would take:
   meanwhile, and what is loaded then is left out of its walks for good.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ The framework's own answer to it makes a session when the connection closes, to 
 opens and closes it under names that never were has the whole page copied, again and again.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 

@@ -3,8 +3,6 @@
 What the browser is to show before the framework's own scripts have run is written into it here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 from collections import OrderedDict

@@ -4,8 +4,6 @@ Nothing here may carry what a visitor typed or what a model wrote: metrics are c
 failure holds the error's type and the places in the code, never its message.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -4,8 +4,6 @@ Python tells an audit hook of every connection and every look-up of a name befor
 what the hook refuses. Libraries see a network that is down.
 """
 
-from __future__ import annotations
-
 import errno
 import ipaddress
 import os

@@ -6,8 +6,6 @@ beneath, which takes seconds on a slow machine. Then ``assets/early.js`` takes i
 for the widget named in ``data-stands`` and is made when the visit has begun (``assets/app.js``).
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from lab_app.pages.pipeline.layout import METHODS_AT_FIRST, PipelinePage

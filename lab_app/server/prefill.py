@@ -6,8 +6,6 @@ so its first visitor would wait for it, seconds before the first word. It is don
 meanwhile waits no longer than for doing it themselves.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 

@@ -1,7 +1,5 @@
 """What of each limit is used and what is left, as a page for whoever hosts the lab. Counts alone, no text."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 

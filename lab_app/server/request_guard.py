@@ -6,8 +6,6 @@ what others did. What is open is counted and bounded by address (:mod:`lab_app.s
 session's name is taken from those alone who opened the page, or for the endpoints that programs call.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -4,8 +4,6 @@ An address is what the server sees (of IPv6 its network, /64). A class room come
 address may have what a hundred tabs need.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Serves the page: loads the model, and starts the server with its routes and limits."""
 
-from __future__ import annotations
-
 import logging
 import socket
 from collections.abc import Callable, Sequence

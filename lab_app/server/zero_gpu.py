@@ -5,8 +5,6 @@ each call gets a fresh session on the GPU, sends the visit's earlier requests th
 become what they were (pinned, by dense alone and in batches), and then does what was asked. Without such a
 GPU the same code runs where it is."""
 
-from __future__ import annotations
-
 import functools
 import math
 import os

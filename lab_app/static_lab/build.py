@@ -1,7 +1,5 @@
 """Render the static lab: tour, checked examples, one run under many settings, other pages' runs, tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One run under many settings of KVCOMM, computed ahead, so that a page can turn controls without a model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Pages of the static lab: each is one HTML file, with an entry that the start page lists and searches."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ takes every other one for an update without a change and makes it anew, at every
 It also downloads whatever address is named where it expects an uploaded file, in any box of any event.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The widgets that pages are made of: figures, pieces of HTML, titled parts, messages, hidden buttons."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

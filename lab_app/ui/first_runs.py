@@ -1,8 +1,6 @@
 """The finished runs that a first visit finds on the pages beside Compare: files of ``presets/pages``, made by
 ``scripts/record_pages.py`` with the weights that ship."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """Small pieces of HTML of the page's own: top bar, status line, messages. Everything is escaped here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

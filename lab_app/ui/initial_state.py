@@ -4,8 +4,6 @@ The framework's client pays for every widget that an event changes with a walk o
 so a visit's first event sends only what is not on the page already.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

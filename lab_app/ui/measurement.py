@@ -4,8 +4,6 @@ A section is one object: its words, its boxes, how they become a request, and wh
 :meth:`Section.build` and :meth:`Section.connect` make the rest of it.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

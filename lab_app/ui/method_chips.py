@@ -1,7 +1,5 @@
 """The methods as chips, for the pages that take their options from the pipeline's page."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

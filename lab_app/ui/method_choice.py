@@ -1,7 +1,5 @@
 """From chosen methods and their options to checked ones, and how options stand to a method's profiles."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

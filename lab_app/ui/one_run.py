@@ -1,7 +1,5 @@
 """A visit's one run: in its turn, with what went wrong beside its field, and a button that stops it."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Iterator

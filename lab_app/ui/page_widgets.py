@@ -1,7 +1,5 @@
 """A page's widgets by name, and updates by name as updates of widgets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

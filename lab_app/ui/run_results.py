@@ -1,7 +1,5 @@
 """From a record and a selection to the parts of the results: verdict, comparison, strip and figures."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from backend.records.prompt import Prompt

@@ -1,7 +1,5 @@
 """The scenarios that a page offers, and how many requests fill their pools."""
 
-from __future__ import annotations
-
 from backend.base.errors import PromptError
 from backend.prompts.presets import Preset, load_preset, preset_names
 

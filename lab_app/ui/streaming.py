@@ -1,7 +1,5 @@
 """A run while it goes on: what it streams, as updates of the status line and the comparison."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Generator, Iterable, Iterator

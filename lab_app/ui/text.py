@@ -1,7 +1,5 @@
 """The page's own words. Terms are explained by the one glossary in ``viz.base.glossary``."""
 
-from __future__ import annotations
-
 from lab_app.ui.validation import NumberField
 
 NAME = "KV Reuse Lab"

@@ -1,7 +1,5 @@
 """The framework's own widgets in the lab's colours and type; no font is fetched from anywhere."""
 
-from __future__ import annotations
-
 import inspect
 
 import gradio as gr

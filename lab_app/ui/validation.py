@@ -1,7 +1,5 @@
 """What is wrong with what was typed, each message with the box that it is about."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Whom something is counted for: an address as the server sees it, and the bytes that came from it lately."""
 
-from __future__ import annotations
-
 import ipaddress
 import threading
 import time

@@ -5,8 +5,6 @@ which the teacher's browser alone has, leads. Members are known by a random toke
 reload neither loses a prediction nor gives a second one.
 """
 
-from __future__ import annotations
-
 import secrets
 import threading
 import time

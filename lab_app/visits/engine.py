@@ -1,7 +1,5 @@
 """What the page needs of an engine session and of a model, as protocols."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Protocol, TypeVar

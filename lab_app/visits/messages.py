@@ -1,7 +1,5 @@
 """What a visitor is told who waits for the model, or finds every place taken."""
 
-from __future__ import annotations
-
 WAITING = "Others have the model: {before} before you."
 WAITING_TIME = "Expected wait: {about}, as the last runs went."
 LAB_FULL = (

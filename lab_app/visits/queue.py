@@ -1,7 +1,5 @@
 """The line before the model: who is next, and how long that may take."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """UMAP layouts of pools, computed once each in the background: importing it alone takes seconds."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import OrderedDict

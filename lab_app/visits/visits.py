@@ -4,8 +4,6 @@ The browser holds a visit's id and nothing else. A visit is a trust domain of it
 session (pools, cached KV), its last records and its cancel event live here and end with it.
 """
 
-from __future__ import annotations
-
 import secrets
 import threading
 import time

@@ -1,7 +1,5 @@
 """Which anchors are used, and are they the long ones? (KVCOMM, Fig. A.3)"""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What anchors cost by their number and length (KVCOMM, Fig. A.1, Tables A.5 and A.6)."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

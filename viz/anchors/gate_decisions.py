@@ -1,7 +1,5 @@
 """The gate's decision in words: what was compared, how it came out, and what follows (KVCOMM, Eq. 5)."""
 
-from __future__ import annotations
-
 import math
 
 from backend.records.run import GateDecision, RunRecord

@@ -1,7 +1,5 @@
 """What anchors take in memory, by their number and length, and what packing them costs (Fig. A.1, 6.4.5)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

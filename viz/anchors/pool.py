@@ -1,7 +1,5 @@
 """What KVCOMM decided and on what ground: the gate, the anchors' weights, the pools."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from markupsafe import Markup

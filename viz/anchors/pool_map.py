@@ -1,7 +1,5 @@
 """A map of a pool's anchors and the text at hand: PCA at once, UMAP when it is ready."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

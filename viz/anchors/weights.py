@@ -1,7 +1,5 @@
 """The weights of a correction, token by token and layer by layer (KVCOMM, Eq. 6 and 7)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Attention of a generated token as maps: a slot by layer and head, and the prompt's tokens by layer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

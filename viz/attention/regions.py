@@ -1,7 +1,5 @@
 """What an attention probe's regions are to a person, and which probes belong together."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

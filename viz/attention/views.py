@@ -5,8 +5,6 @@ leaves unchanged in its cache it may still leave unread, so these figures say wh
 whether it is right.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A figure with its words and its numbers."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence

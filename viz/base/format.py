@@ -1,7 +1,5 @@
 """Numbers and names as a person reads them, and the little HTML everything shares."""
 
-from __future__ import annotations
-
 import math
 import unicodedata
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """One plain sentence for every term on the screen."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from markupsafe import Markup, escape

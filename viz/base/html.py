@@ -5,8 +5,6 @@ A template is a file beside the module that fills it, named by its path in the p
 indents in it are for its reader: beside a tag they vanish, inside a text they become a space.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path

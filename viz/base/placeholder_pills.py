@@ -1,7 +1,5 @@
 """A template as a person reads it: its holes are coloured pills; and the label of an agent's weights."""
 
-from __future__ import annotations
-
 from markupsafe import Markup
 
 from backend.prompts.pipeline import Pipeline

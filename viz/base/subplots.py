@@ -1,7 +1,5 @@
 """Parts that several figures share: two panels on one scale, layer axes, marks of segments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import plotly.graph_objects as go

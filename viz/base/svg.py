@@ -1,7 +1,5 @@
 """Pieces of pictures that are drawn as SVG by hand."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Sequence

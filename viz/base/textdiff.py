@@ -1,7 +1,5 @@
 """One text against another, token by token, as HTML."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 

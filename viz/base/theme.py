@@ -4,8 +4,6 @@ Action colours and method colours mean the same on every page. Figures use one s
 reads on a light and on a dark page; HTML has a value for each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

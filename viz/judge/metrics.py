@@ -3,8 +3,6 @@
 Source: judge study, Table 1, Fig. 7, A.2.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Can it be known beforehand that reuse keeps the verdict? (judge study, Fig. 6)"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

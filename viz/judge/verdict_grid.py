@@ -5,8 +5,6 @@ the same order (judge study, Section 5): dense changes its own mind with the ord
 of reuse.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 

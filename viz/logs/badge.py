@@ -1,7 +1,5 @@
 """The gate's verdict as a badge: an SVG to show, or the JSON that shields.io draws one from."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from backend.records.log_gate import GateRecord, Verdict

@@ -1,7 +1,5 @@
 """A log as a whole: what is shared, between which agents, why it was missed, and what to change first."""
 
-from __future__ import annotations
-
 from markupsafe import Markup
 
 from backend.logs.advice import Advice

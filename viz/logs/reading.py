@@ -1,7 +1,5 @@
 """What a model made of a log's sampled calls: the verdict, then methods, layouts and changed answers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

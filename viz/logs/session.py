@@ -1,7 +1,5 @@
 """One session of a log: its calls as bars, and two of them aligned."""
 
-from __future__ import annotations
-
 from markupsafe import Markup
 
 from backend.logs.timeline import OpenLog, Row

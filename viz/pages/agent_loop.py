@@ -1,8 +1,6 @@
 """An agent loop over episodes: what was reused, how long a step took, whether the task succeeded, and how
 near each method stayed to dense."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The turns of one episode, as cards: what each method wrote, and its prompt in fragments by provenance."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,8 +1,6 @@
 """What was done with each of several texts in one prompt: documents before a question, candidates before a
 judge."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Everything is computed from the record. Where the effect that a step is about do
 step says so (``Told.shows``). A step's methods are known by their place behind dense.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

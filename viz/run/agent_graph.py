@@ -1,7 +1,5 @@
 """Who reads whom, as a small arc diagram in running order."""
 
-from __future__ import annotations
-
 import itertools
 
 from markupsafe import Markup

@@ -1,7 +1,5 @@
 """From what length does reuse pay? A run's agents by the length of their prompts (docs/break-even.md)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """True offsets: what a prompt's context adds to the KV of each segment, layer by layer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

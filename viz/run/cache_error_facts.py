@@ -1,7 +1,5 @@
 """How far a reused cache is from dense's: by layer, and by layer and token."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Texts side by side: one column per method, dense first, one row per agent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """One sentence each on the second and third question, computed from the record."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

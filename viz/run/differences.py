@@ -1,7 +1,5 @@
 """One column pinned as A beside every other: which options differ, and what they changed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """How far predictions drift from dense's along dense's own answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Short facts behind a verdict: who is right, how much was reused, how long it took, the largest error, the
 boundary tax."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from backend.base.text import boundary_words

@@ -1,7 +1,5 @@
 """How familiar the model is with a request: in words, and token by token."""
 
-from __future__ import annotations
-
 import numpy as np
 from markupsafe import Markup
 

@@ -4,8 +4,6 @@ Everything is drawn from a run's record: :class:`backend.records.transfer.Transf
 Colours of keys and values are shared by all steps, so that what looks smaller is smaller.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ request, so that not even a mistake here could make one. Files of a folder share
 instead (``assets``), and may load nothing but them.
 """
 
-from __future__ import annotations
-
 import importlib.resources
 from collections.abc import Sequence
 from pathlib import Path

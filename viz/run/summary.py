@@ -1,7 +1,5 @@
 """What the run kept in memory, and everything that identifies it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

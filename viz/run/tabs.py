@@ -1,7 +1,5 @@
 """The microscope's tabs: what a page shows for a selection, in order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

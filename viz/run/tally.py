@@ -1,7 +1,5 @@
 """Several requests in a row: what each method kept and what it cost, counted."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What reuse gains in time, and where the time goes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from backend.records.run import RunRecord

@@ -1,7 +1,5 @@
 """The strip's content: what is known of each token under each method, and the prompt as marked text."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any

@@ -5,8 +5,6 @@ a row of ``<i data-token>`` cells; the agent and the method stand on the lane, a
 needs is in one JSON block per strip. Action is told by colour and by height or hatching.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Did reuse change the outcome? One sentence from the record, and the facts behind it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The card that tells a run's outcome, and the quiet line below it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from backend.prompts.template import QUESTION

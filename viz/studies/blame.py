@@ -1,7 +1,5 @@
 """Which part of the cache did it: the set that brings dense's verdict back, and the map of parts alone."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from backend.records.blame import BlameRecord, Trial

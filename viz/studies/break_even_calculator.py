@@ -1,8 +1,6 @@
 """The break-even formula's answer to one case: its numbers, and both sides by the prompt's length
 (docs/break-even.md)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from markupsafe import Markup

@@ -1,7 +1,5 @@
 """Questions over documents that are encoded apart (KVLink, Tables 1 and 3, Figures 3 and 6)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

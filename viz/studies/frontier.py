@@ -1,7 +1,5 @@
 """What compositions of methods cost and flip, drawn with intervals, and as a table."""
 
-from __future__ import annotations
-
 import plotly.graph_objects as go
 
 from backend.records.frontier import Frontier, FrontierPoint

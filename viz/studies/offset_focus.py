@@ -1,7 +1,5 @@
 """What the figures of the offset study look at, and a line by layer as all of them draw it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a scenario's requests show of offsets, and how well these are estimated (KVCOMM, Fig. A.4 to A.12)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

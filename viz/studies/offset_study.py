@@ -1,7 +1,5 @@
 """What the context adds to a text's KV, token by token and head by head (KVCOMM, Fig. 1)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

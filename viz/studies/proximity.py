@@ -1,7 +1,5 @@
 """Does nearness in embedding space predict nearness in KV and in offset space? (KVCOMM, Fig. 4 a to d)"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

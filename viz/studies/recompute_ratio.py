@@ -1,7 +1,5 @@
 """How much do chosen tokens bring when they are computed again? (CacheBlend, Fig. 6 and 16; both masks)"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,6 @@
 """A paper's figure with our measurements, from the saved report of a reproduction: as a figure of the page,
 and as an SVG for documents, drawn without a browser."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

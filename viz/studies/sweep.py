@@ -1,7 +1,5 @@
 """A sweep's lines: every method in every cell, with intervals, and how they compare with dense and others."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@
 :mod:`.triton_kernels` the same as Triton kernels, taken on CUDA where Triton is installed.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from importlib.util import find_spec
 

@@ -1,7 +1,5 @@
 """Squared distances of a text's tokens to those of several anchors, in one pass over their descriptors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import torch

@@ -5,8 +5,6 @@ and the base read once and the cache written once, keys and values each. The tor
 of the sum stays in the processor's cache between its steps. The Triton kernel writes nothing else at all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 

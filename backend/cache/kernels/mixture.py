@@ -1,7 +1,5 @@
 """What is added to a base: rows of one arena of offsets, weighted."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

@@ -37,8 +37,6 @@ in :mod:`backend.methods.kvcomm.pool` and :mod:`backend.methods.kvcomm.weights`;
   and values depend on the token alone, so leaving it out changes nothing.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Self
 

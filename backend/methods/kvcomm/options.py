@@ -1,7 +1,5 @@
 """KVCOMM's options and its three profiles."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from backend.methods.options import Options, Profile, option

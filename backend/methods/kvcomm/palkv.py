@@ -14,8 +14,6 @@ Source: judge study, Section 4, Eq. 12 to 14, and C.3. It asks whether an agent'
   agent* holds for KVCOMM's own match; each agent weighs the union for itself.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from backend.cache.samples import PromptInContext, Sample, SampleLog

@@ -18,8 +18,6 @@ Readings of points that the paper leaves open
       (:meth:`AnchorPool.read_afresh`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

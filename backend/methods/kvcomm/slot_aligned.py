@@ -5,8 +5,6 @@ candidates are shuffled. Where texts do not change places (every pipeline but a 
 is its own slot and this is KVCOMM.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from backend.cache.samples import Sample

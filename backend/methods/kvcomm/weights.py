@@ -19,8 +19,6 @@ Readings of points that the paper leaves open
     * Truncation: an anchor longer than the sample is cut to the sample's length at its end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -6,8 +6,6 @@ without being marked. Readings of open points: pieces between scaffold marks alo
 between all marks are both candidates; windows begin at the prompt's first token.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Sequence

@@ -19,8 +19,6 @@ our reading of what it leaves open:
 - What was grafted is not stored again, so an error is not handed on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Self

@@ -4,8 +4,6 @@ A signature only says where to look; what it finds is verified by the exact Jacc
 shingles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """The options of segment reuse; defaults are the plan's "Ours-base" where it names a value."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from backend.methods.options import Options, option

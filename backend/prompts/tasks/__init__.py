@@ -7,8 +7,6 @@ model is trained on exactly the token boundaries that it meets in the lab.
 Problems are split by a hash of their text: one in 32 is held out and never trained on.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Arithmetic word problems: solvers, and inspectors and analysts over right and wrong work."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What every task of the embedded model shares: documents, wordings, and the held-out split."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 from dataclasses import dataclass

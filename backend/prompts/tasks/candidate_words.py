@@ -1,7 +1,5 @@
 """How people write a candidate down: headers, results and sentences around them, work in their own form."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Questions over facts spread across documents: one hop or two, each hop stated."""
 
-from __future__ import annotations
-
 import random
 
 from backend.prompts.tasks.base import COLORS, NAMES, Document, Piece, Style, held_out

@@ -5,8 +5,6 @@ numbers are equal. A drill asks for one of them again and again over one prompt;
 an answer, so no loss is spent on which question comes next. Drills are for training alone.
 """
 
-from __future__ import annotations
-
 import random
 
 from backend.prompts.tasks.arithmetic import (

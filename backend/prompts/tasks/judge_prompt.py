@@ -1,7 +1,5 @@
 """A judge's prompt: its role, the question if there is one, and the candidates as people write them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ A role is put together of lists, so that each kind is said in thousands of ways.
 the words for what is selected alone; a role without such words asks for the first right candidate.
 """
 
-from __future__ import annotations
-
 from backend.prompts.tasks.base import ASIDES
 from backend.prompts.tasks.parts import one, pick
 from backend.prompts.tasks.phrases import phrases

@@ -10,8 +10,6 @@ A judge may also be asked for nothing but the number (*glance*). It then writes 
 compare, so the candidates have to be compared where they are read: each by what it sees of those before it.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """How a prompt over documents is laid out: the role, headers of documents, where the question stands."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

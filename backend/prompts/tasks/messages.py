@@ -3,8 +3,6 @@
 However the prefix says it, an answer restates it in one form: ``red means 12. 12 + 7 = 19.``
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from backend.prompts.tasks.base import Style

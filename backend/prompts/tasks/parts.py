@@ -1,7 +1,5 @@
 """Which parts of a document are in open language, and which as the presets have them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ Patterns are in the grammar of :class:`~backend.prompts.tasks.words.Draw`. A fil
 capitals that stand for a piece of a pattern.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace

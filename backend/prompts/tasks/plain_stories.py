@@ -5,8 +5,6 @@ took away what was bought. Here few verbs come often, in short sentences. The pa
 ``presets/tasks/plain.yaml``.
 """
 
-from __future__ import annotations
-
 import re
 
 from backend.prompts.tasks.phrases import phrases

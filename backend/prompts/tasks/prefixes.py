@@ -1,7 +1,5 @@
 """Messages whose meaning depends on something in the reader's prefix: a codebook, a unit, who "I" is."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Small Python functions to be executed, line by line."""
 
-from __future__ import annotations
-
 import random
 
 from backend.prompts.tasks.arithmetic import ordered

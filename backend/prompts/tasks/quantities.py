@@ -1,7 +1,5 @@
 """Word problems on comparisons, rates, groups, sharing, lists of kinds, prices and parts of a whole."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Questions that cannot be worked out, for candidates who only have opinions, and what may answer them."""
 
-from __future__ import annotations
-
 from backend.prompts.tasks.parts import one
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.words import Draw, start_sentence

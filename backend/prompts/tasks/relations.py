@@ -5,8 +5,6 @@ In patterns ``{s}`` and ``{o}`` are subject and object, ``{k}`` what a relation 
 what?), ``{v}`` a made-up word, and ``{a}`` the article of ``{o}``.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from backend.prompts.tasks.phrases import phrases

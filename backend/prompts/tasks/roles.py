@@ -1,7 +1,5 @@
 """Who an agent is and what it is told to do, as many people would word it: solvers, and readers of others' work."""
 
-from __future__ import annotations
-
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.words import Draw, start_sentence
 

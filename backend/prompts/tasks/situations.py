@@ -4,8 +4,6 @@ What happens is drawn as more, less or neither, from the tables of ``presets/tas
 first amount is told at the start, at the end or inside another sentence, and what is clear may be left out.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

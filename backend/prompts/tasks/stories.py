@@ -4,8 +4,6 @@ A story is drawn as what happens to an amount, put into sentences of one tense a
 steps. The patterns are in ``presets/tasks/stories.yaml``.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

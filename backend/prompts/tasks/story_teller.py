@@ -1,7 +1,5 @@
 """Who tells a story and whom it is about: people, verbs that agree with them, and sentences in between."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Stories whose numbers are added up: parts of a whole, and what a purchase costs."""
 
-from __future__ import annotations
-
 from backend.prompts.tasks.story_teller import Step, Story, compute
 from backend.prompts.tasks.words import Draw, start_sentence
 

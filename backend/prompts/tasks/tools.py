@@ -1,7 +1,5 @@
 """A ReAct-like loop: one turn of Thought and Action, with the turns and observations before it."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Composed stories are wide in their words and narrow in how they hang together; t
 write. The texts are in ``presets/tasks/problems.txt``; one in eight is kept from training.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import cache

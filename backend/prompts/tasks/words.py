@@ -6,8 +6,6 @@ in eight names and things is kept from training, and one in ten patterns whose w
 (:func:`split`): held-out edits ask for what is new in a sentence, not for the meaning of a word never read before.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 import re

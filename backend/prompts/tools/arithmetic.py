@@ -8,8 +8,6 @@ parser would round to floats. Precedence is Python's: ``-2**2`` is -4 and ``2**3
 between spaces; a dollar sign and thousands commas are dropped.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """What every tool shares: its result, its description, and how a failure becomes a result."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable

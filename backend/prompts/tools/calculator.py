@@ -1,7 +1,5 @@
 """Calculate what an agent wrote: its last ``calc[...]``, or else its last expression with an operator."""
 
-from __future__ import annotations
-
 import re
 
 from backend.prompts.tools.arithmetic import check_length, evaluate, last_expression, show, value_of

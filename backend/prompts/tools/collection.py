@@ -15,8 +15,6 @@ more than one) says nothing and is left out, so that "the price of dragons" find
 has a price. Of equal scores the earlier passage wins: the order is the same on every machine.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -5,8 +5,6 @@ entities between two at signs (``@catfish effect@``), as the paper's Knowledgeab
 (appendix 6.3.2); each of at most six is looked up.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

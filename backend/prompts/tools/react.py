@@ -1,7 +1,5 @@
 """The tools of a ReAct loop: the last action of a turn decides which is called (ReAct, Yao et al. 2022)."""
 
-from __future__ import annotations
-
 import re
 
 from backend.prompts.tools.base import ToolError, ToolResult, finish

@@ -1,7 +1,5 @@
 """The tools by name. A new tool is one module and one line here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType

@@ -4,8 +4,6 @@ Only the record, the bench and the list of contents are read back; the rest is f
 A bundle may come from anybody, so every name, size and type is checked before anything is believed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,8 +1,6 @@
 """BibTeX for a run: the lab, and the papers of the methods that it compared. Only what is known for sure is
 filled in; a method of the lab's own cites the lab and the work that it builds on."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterable, Mapping

@@ -3,8 +3,6 @@
 One file a run, ``runs/DAY/ID.kvbundle``: a listing tells every id and the day that it was stored on.
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ The text is a version digit and base64url of raw DEFLATE of compact JSON. It is 
 an address: that part stays in the browser and appears in no server's log and in no referrer.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json

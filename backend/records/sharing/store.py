@@ -5,8 +5,6 @@ process is killed at, an id leads to a whole bundle or to nothing. A file withou
 table that cannot be read is made again from the files, which carry their ids as names.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import logging

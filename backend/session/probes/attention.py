@@ -11,8 +11,6 @@ rotated queries and the cache's keys to its attention, so any family that goes t
 measured by its own projections, norms and rotation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass

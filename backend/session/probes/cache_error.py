@@ -1,7 +1,5 @@
 """Distances between caches, per layer and token."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from numpy.typing import NDArray

@@ -1,7 +1,5 @@
 """How near a method's answer is to dense, with the numerical floor beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Container
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a copied text lost and got back, step by step: copied, turned, corrected, read."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -9,8 +9,6 @@ X?", whose answer gathers X's facts from all documents; and of those read as usu
 embedded model's other tasks.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass

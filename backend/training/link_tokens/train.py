@@ -8,8 +8,6 @@ The base's weights stay as they are; what is trained is saved as one small file
 (:mod:`backend.model.link_tokens`).
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random

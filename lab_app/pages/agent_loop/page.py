@@ -1,7 +1,5 @@
 """The Agent loop page: an agent with tools, turn by turn, and where each turn's prompt came from."""
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 import time

@@ -1,7 +1,5 @@
 """The Documents page: a question over documents that are encoded once and reused in any order."""
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 from collections.abc import Iterator, Mapping

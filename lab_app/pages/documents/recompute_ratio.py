@@ -1,7 +1,5 @@
 """The study under the Documents page: how much computing tokens again brings, by their share and the mask."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from backend.prompts.presets import load_preset, preset_requests

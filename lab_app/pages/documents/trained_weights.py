@@ -1,7 +1,5 @@
 """The study under the Documents page: many questions under each method and each set of trained weights."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from backend.records.documents import DocumentRequest, DocumentStudy

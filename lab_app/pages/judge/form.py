@@ -1,7 +1,5 @@
 """What the Judge page and the set below it read alike: numbers, texts, criterion, orders and methods."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from backend.records.judge import CRITERIA, PROTOCOLS, REGIMES, Order, Regime, read_orders

@@ -1,8 +1,6 @@
 """What the Judge page is made of: its inputs at the left, and its results. What they do is in
 ``lab_app.pages.judge.page``."""
 
-from __future__ import annotations
-
 import gradio as gr
 
 from backend.records.judge import CRITERIA, LIMITS

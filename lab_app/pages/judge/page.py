@@ -1,7 +1,5 @@
 """The Judge page: candidates before a judge, in several orders, read through every method."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterator

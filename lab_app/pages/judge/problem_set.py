@@ -1,7 +1,5 @@
 """The set under the Judge page: many problems judged as the one above, with figures that follow along."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ A gate is trained on the set that was judged last, tested on problems that its t
 threshold can be moved (judge study, Section 7, Fig. 6).
 """
 
-from __future__ import annotations
-
 from backend.base.errors import LabError, OptionError
 from backend.records.risk import RiskRecord, RiskRequest, sets_of
 from backend.records.risk_gate import EVERY

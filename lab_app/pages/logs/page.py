@@ -1,8 +1,6 @@
 """The page *Your logs*: what reuse would save of one's own agents' calls, why prefixes were missed, and, for
 calls that the model reads, whether the answers stay."""
 
-from __future__ import annotations
-
 import tempfile
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What the pipeline's widgets do: every event of the page, and what a new visit sees."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What can be put on the bench: scenarios in their families, and the checked examples of the gallery."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """From what stands on the bench to a checked :class:`RunRequest`. Free of the web framework."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field

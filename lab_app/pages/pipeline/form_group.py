@@ -1,7 +1,5 @@
 """The boxes that make the form, and how they are read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lab_app.pages.pipeline.form import AGENT_SLOTS, CONTROLS, VALUE_SLOTS, Copy, Form

@@ -1,8 +1,6 @@
 """The bench as plain JSON values, for links and files, and back. Only what differs from the scenario as it
 ships is written; what is read is checked key by key, because it may come from anybody."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

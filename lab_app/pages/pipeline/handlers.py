@@ -5,8 +5,6 @@ the browser: expected errors become a message beside their field, others one pla
 the log.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

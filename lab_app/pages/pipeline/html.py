@@ -1,7 +1,5 @@
 """Pieces of HTML of the pipeline's page: top bar, graph and cards, notes. Everything is escaped here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,8 +1,6 @@
 """The page's widgets, by name. What they do is in ``lab_app.pages.pipeline.events``; how they look in
 ``assets/app.css``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run follows its methods' controls while they move: it is changed from what it stored, without Run."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import threading

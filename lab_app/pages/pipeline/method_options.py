@@ -1,7 +1,5 @@
 """Controls from a method's option fields: a new method shows up on the bench by itself."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

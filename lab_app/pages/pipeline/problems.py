@@ -1,7 +1,5 @@
 """Where on the form an error stands."""
 
-from __future__ import annotations
-
 from backend.base.errors import LabError
 from backend.prompts.template import agent_and_turn
 from lab_app.pages.pipeline.form import Form

@@ -1,7 +1,5 @@
 """A record on the pipeline's page: its verdict, comparison, links and the open tab's figures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

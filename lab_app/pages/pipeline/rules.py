@@ -1,7 +1,5 @@
 """Keys of the pipeline's updates that stand for several widgets, and what becomes of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs and warm-ups while they go on: waiting for a turn, waiting between many, and their progress."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

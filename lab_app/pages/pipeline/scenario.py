@@ -1,7 +1,5 @@
 """Which scenario and request stand on the form: chosen from the list, the gallery or a scenario's set."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the pipeline's page remembers of a visit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Undo and redo of edits on the bench: the forms it went through. Free of the web framework."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Callable

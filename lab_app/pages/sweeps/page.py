@@ -1,7 +1,5 @@
 """The Sweeps page: a grid of comparisons over many problems, with figures that grow while it runs."""
 
-from __future__ import annotations
-
 import secrets
 import threading
 from collections.abc import Generator, Iterator

@@ -1,7 +1,5 @@
 """The guided tour's pieces of HTML. Everything that is not of the lab's own making is escaped here."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 

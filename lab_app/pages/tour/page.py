@@ -1,7 +1,5 @@
 """The guided tour: steps with a prediction to make first and a live run, alone or with a class."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

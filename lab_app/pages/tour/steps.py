@@ -1,7 +1,5 @@
 """The guided tour's steps in ``presets/tour``: texts, predictions, requests and recorded runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import threading

@@ -1,7 +1,5 @@
 """The words around the tour's steps. The steps' own are in ``presets/tour/steps.yaml``."""
 
-from __future__ import annotations
-
 TOUR = "Tour"
 STEPS = "Steps of the tour"
 STEP = "Step {step} of {count}"

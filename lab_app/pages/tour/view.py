@@ -1,7 +1,5 @@
 """What a visit's tour remembers, and how the page of its step looks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cache
 

@@ -1,7 +1,5 @@
 """The measurement in the Anchors tab: what pools cost by their size. It needs no run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """The measurement in the Errors tab: which part of the cache changed the chosen agent's answer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace

@@ -2,8 +2,6 @@
 out at once (docs/break-even.md). It belongs to no run; only *this machine* has to be measured first.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 from functools import cache

@@ -3,8 +3,6 @@
 Its figures share one chosen token, which a click on the text or on the map of tokens moves.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The Proximity tab: how near tokens' embeddings are, and how near their keys and values. It needs no run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from backend.prompts.presets import load_preset

@@ -1,8 +1,6 @@
 """Links, stored runs, files, undo, and what a browser tab carries over a reload. Free of the web framework:
 like the page's other handlers, these answer with ``{name: value}``."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What the widgets of saving, sharing and undo do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from lab_app.pages.pipeline.form import FORM, Form

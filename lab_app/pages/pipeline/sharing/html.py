@@ -1,7 +1,5 @@
 """Pieces of HTML around saving and sharing. Everything is escaped here."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The widgets of saving, sharing and undo. What they do is in ``lab_app.pages.pipeline.sharing.actions``."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gradio as gr
