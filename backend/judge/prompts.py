@@ -20,7 +20,8 @@ from backend.prompts.agent import Agent
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.scoring import Scoring, extract_answer, extract_number, right
 from backend.prompts.tasks.arithmetic import Problem
-from backend.prompts.tasks.judging import NUMBER_ALONE, ROLES, judgement
+from backend.prompts.tasks.judging import ROLES, judgement
+from backend.prompts.tasks.phrases import phrases
 from backend.records.judge import JudgeProblem, Protocol, Regime
 
 TASK = "\nThe task is: {user_question}"
@@ -37,60 +38,11 @@ class Wording:
     solver: str
     reader: str
     header: str
-    judge: dict[str, str]
     form: dict[Protocol, str]
     final: Literal["text", "code"] = "text"
 
 
-_PROGRAMMER = (  # the KVCOMM paper's Programming Expert, whose prompt the judge study takes (C.1)
-    "You are a programming expert. You will be given a function signature and its docstring by the user.{} "
-    "Explain your solution in a few sentences. Then write your full implementation (restate the function "
-    "signature) in one Python code block. Do not change function names and input variable types."
-)
-_PROGRAM = (
-    " Give your reason in a few sentences. Then write exactly this form: The best candidate is <number>. "
-    "End with the final implementation (restate the function signature) in one Python code block."
-)
-
-WORDINGS: dict[str, Wording] = {
-    "embedded": Wording(
-        "You are a math solver. Solve the problem step by step.",
-        "You are a mathematical analyst. Read the hints of the other agents and give your own solution.",
-        "\nAgent {i}, role is Math Solver, output is:\n",
-        {kind: wording.stock for kind, wording in ROLES.items()},
-        {"joint": "", "pairwise": "", "selection": NUMBER_ALONE, "rewriting": ""},
-    ),
-    "general": Wording(
-        "You are a careful expert. Solve the task step by step. End with: The answer is <answer>",
-        "You are a careful expert. Read the answers of the other agents, then solve the task step by step "
-        "yourself. End with: The answer is <answer>",
-        "\nAgent {i}, role is Expert, output is:\n",
-        {kind: wording.stock for kind, wording in ROLES.items()},
-        {
-            "joint": " Give your reason in a few sentences. Then end with exactly this form: The best "
-            "candidate is <number>. The answer is <final answer>",
-            "pairwise": " Give your reason in a few sentences. Then end with exactly this form: The best "
-            "candidate is <number>. The answer is <final answer>",
-            "selection": " Write nothing but: The best candidate is <number>.",
-            "rewriting": "",
-        },
-    ),
-    "programs": Wording(
-        _PROGRAMMER.format(""),
-        _PROGRAMMER.format(
-            " You may be able to get the output results of other agents. They may not be completely correct."
-        ),
-        "\nAgent {i}, role is Programming Expert, output is:\n",
-        {kind: wording.stock for kind, wording in ROLES.items()},
-        {
-            "joint": _PROGRAM,
-            "pairwise": _PROGRAM,
-            "selection": " Write nothing but: The best candidate is <number>.",
-            "rewriting": "",
-        },
-        "code",
-    ),
-}
+WORDINGS = {name: Wording(**found) for name, found in vars(phrases("judge_wordings")).items()}
 
 
 def execution_pipeline(regime: Regime, count: int, wording: str = "embedded", tokens: int = 96) -> Pipeline:
@@ -117,7 +69,7 @@ def judge_pipeline(
         template = words.reader + TASK + rest
     else:
         rest = "".join(f"\nCandidate {i}:\n{{candidate_{i}}}" for i in slots)
-        template = words.judge[criterion] + words.form[protocol] + TASK + rest
+        template = ROLES[criterion] + words.form[protocol] + TASK + rest
     agent = Agent(1, "Judge", "", template + "\n", tokens)
     declared = tuple(f"candidate_{i}" for i in slots)
     scoring: Scoring = "text" if protocol == "rewriting" else "selection"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backend.prompts.filled_results import COMPARISONS
-from backend.prompts.tasks.base import ITEMS, NAMES, Document, Piece, Style, Wording, held_out
+from backend.prompts.tasks.base import ITEMS, NAMES, PRESET_WORDS, Document, Piece, Style, Wording, held_out
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.roles import role_text
 from backend.prompts.tasks.stories import draw_story
@@ -17,29 +17,8 @@ ROLE_WORDS = phrases("roles")
 
 STORY_EDITS = ("extra", "words", "numbers", "ratios", "bare")
 TRIES = 50
-GAINS = ("finds", "buys", "gets", "wins", "picks up", "is given")
-LOSSES = ("gives away", "loses", "sells", "drops", "hands out", "throws out")
-START = ("{n} has {a} {i}.", "At first {n} has {a} {i}.", "{n} owns {a} {i}.")
-ASK = (
-    "How many {i} does {n} have now?",
-    "How many {i} does {n} have in the end?",
-    "How many {i} are left with {n}?",
-)
-
-SOLVER = Wording(
-    "You are a math solver. Solve the problem step by step.",
-    (
-        "You are a math expert. Solve the task step by step.",
-        "You are a careful student. Work out the answer step by step.",
-        "You solve word problems. Write down every step.",
-        "Work out the problem and show each step.",
-    ),
-    (
-        "You are a patient student. Solve the task and write down each step.",
-        "Solve the word problem. Show your work step by step.",
-    ),
-)
-TASK = Wording("\nThe task is: ", ("\nTask: ", "\nThe problem is: "), ("\nHere is the task: ", "\nProblem: "))
+GAINS, LOSSES, START, ASK = PRESET_WORDS.gains, PRESET_WORDS.losses, PRESET_WORDS.start, PRESET_WORDS.ask
+SOLVER, TASK = Wording(**PRESET_WORDS.solver), Wording(**PRESET_WORDS.task)
 
 
 @dataclass(frozen=True)
@@ -51,56 +30,7 @@ class Role:
     wording: Wording
 
 
-ROLES = (
-    Role(
-        "Inspector",
-        True,
-        Wording(
-            "You are an inspector. Check the work of the other agents and give your own solution.",
-            (
-                "You are an inspector. Look for mistakes of the other agents, then solve the task yourself.",
-                "You inspect the work of others. Say who is right and who is wrong.",
-            ),
-            ("You are the inspector of a team. Find the mistakes of the other agents and solve the task.",),
-        ),
-    ),
-    Role(
-        "Analyst",
-        False,
-        Wording(
-            "You are a mathematical analyst. Read the hints of the other agents and give your own solution.",
-            (
-                "You are an analyst. Compare the other agents and solve the task step by step.",
-                "You are an analyst. Use what the others found and give your own solution.",
-            ),
-            ("You are an analyst in a team. Read what the others found and solve the task yourself.",),
-        ),
-    ),
-    Role(
-        "Checker",
-        True,
-        Wording(
-            "You are a checker. Go through every step again and check the other agents.",
-            (
-                "You are a checker. Do not trust the other agents. Check each of them.",
-                "You check the work of others. Solve the task and say who is right.",
-            ),
-            ("You are a checker in a team. Do not trust the others, check the work of each of them.",),
-        ),
-    ),
-    Role(
-        "Programming Expert",
-        False,
-        Wording(
-            "You are a programming expert. Work like a program, line by line, and give your own solution.",
-            (
-                "You are a programming expert. Use the hints of the other agents and give your own solution.",
-                "You are a programmer. Solve the task line by line, like a program.",
-            ),
-            ("You are a programmer in a team. Use the hints and work line by line, like a program.",),
-        ),
-    ),
-)
+ROLES = tuple(Role(role["title"], role["checks"], Wording(**role["wording"])) for role in PRESET_WORDS.roles)
 
 
 @dataclass(frozen=True)

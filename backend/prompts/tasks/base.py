@@ -4,32 +4,12 @@ import hashlib
 import random
 from dataclasses import dataclass
 
+from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.words import Draw
 
-NAMES = (
-    "Tess Omar Lena Hugo Iris Noah Mara Felix Nina Otto Ruth Sami Vera Yara Emil Alma Cleo Dina Ezra Finn "
-    "Gwen Jonas Kira Leo"
-).split()
-ITEMS = (
-    "coins books pens shells cards stamps apples stones marbles cookies keys ribbons tickets beads nuts cups"
-).split()
-
-COLORS = "red blue green gold black white brown pink".split()
-
-# Sentences that mean nothing for the task: a prompt may hold them, so that its length and its start vary
-# and a person's edits stay near what the model has seen.
-ASIDES = (
-    "Be brief.",
-    "Be careful.",
-    "Take your time.",
-    "You work in a team.",
-    "Use plain numbers.",
-    "Write one line.",
-    "Your work will be read by others.",
-    "Today is Monday.",
-    "Do not skip a step.",
-    "Stay with the facts.",
-)
+PRESET_WORDS = phrases("stock")
+NAMES, ITEMS, COLORS = PRESET_WORDS.names, PRESET_WORDS.items, PRESET_WORDS.colors
+ASIDES = PRESET_WORDS.asides
 
 
 @dataclass(frozen=True)
@@ -80,8 +60,8 @@ class Wording:
     """Ways to say one instruction: the presets' one, others trained on, and ones never trained on."""
 
     stock: str
-    others: tuple[str, ...]
-    unseen: tuple[str, ...]
+    others: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
 
 
 # What visitors do to a word problem and its agents, one thing at a time

@@ -2,7 +2,7 @@
 
 import random
 
-from backend.prompts.tasks.base import COLORS, NAMES, Document, Piece, Style, held_out
+from backend.prompts.tasks.base import COLORS, NAMES, PRESET_WORDS, Document, Piece, Style, held_out
 from backend.prompts.tasks.facts import Said, choose, draw_story
 from backend.prompts.tasks.layouts import draw_layout
 from backend.prompts.tasks.phrases import phrases
@@ -11,30 +11,15 @@ from backend.prompts.tasks.words import Draw, start_sentence
 DOCUMENTS = phrases("documents")
 
 
-CITIES = "Rome Paris Oslo Berlin Madrid Cairo Lima Tokyo Delhi Athens Dublin Vienna".split()
-LANDS = "rain snow wind fog sun frost storms clouds".split()
-FOODS = "rice bread soup fish corn beans cheese pasta".split()
+CITIES, LANDS, FOODS = PRESET_WORDS.cities, PRESET_WORDS.lands, PRESET_WORDS.foods
 
 READER = "You read documents. Find each fact and answer the question."
 STOCK = 0.32  # of what training sees
-# relation: its sentence and what its object is
-FACTS = {
-    "boss": "{s} helps {o}.",
-    "friend": "{s} trusts {o}.",
-    "city": "{s} lives in {o}.",
-    "color": "{s} likes {o}.",
-    "food": "{s} eats {o}.",
-    "land": "{s} has {o}.",
-}
+FACTS, ONE_HOP = (
+    PRESET_WORDS.facts,
+    PRESET_WORDS.one_hop,
+)  # by relation: its sentence, and the question about it
 RANGE = {"boss": NAMES, "friend": NAMES, "city": CITIES, "color": COLORS, "food": FOODS, "land": LANDS}
-ONE_HOP = {
-    "boss": "{s} helps whom?",
-    "friend": "{s} trusts whom?",
-    "city": "{s} lives in what city?",
-    "color": "{s} likes what?",
-    "food": "{s} eats what?",
-    "land": "{s} has what weather?",
-}
 TWO_HOPS = {
     (first, second): ask
     for first, who in (("boss", "{s} helps"), ("friend", "{s} trusts"))

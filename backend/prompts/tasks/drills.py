@@ -282,7 +282,7 @@ def _glance(d: Draw, count: int) -> Asked:
     cue = rng.choice(("The answer is ", "The answer is ", "", "It is "))
     read = "".join(f"\n{header.format(number)}{cue}{value}" for number, value in enumerate(results, 1))
     _, best, _ = judgement(kind, None, results)
-    role = ROLES[kind].stock if d.chance(0.5) else role_text(d, kind, ("candidate 1",), 0.0)
+    role = ROLES[kind] if d.chance(0.5) else role_text(d, kind, ("candidate 1",), 0.0)
     return [(f"{role}{read}\n", selection_text(tuple(sorted(best))))]
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from backend.prompts.tasks.arithmetic import Problem, apart
-from backend.prompts.tasks.base import Document, Piece, Style, Wording
+from backend.prompts.tasks.base import PRESET_WORDS, Document, Piece, Style
 from backend.prompts.tasks.judge_prompt import SOLVING, Shown, Value, draw_prompt, draw_results
 
 __all__ = [
@@ -32,32 +32,7 @@ __all__ = [
 ]
 
 # kind: what the judge selects, in the presets' words; the open ones are in judge_words.py
-ROLES = {
-    # the first candidate that is right
-    "right": Wording(
-        "You are the judge. Check the candidates, select the first right one and give the final answer.",
-        (),
-        (),
-    ),
-    # every candidate that is right, a set
-    "all": Wording(
-        "You are the judge. Check the candidates, select all right ones and give the final answer.", (), ()
-    ),
-    # the first candidate that is right after a wrong one
-    "corrects": Wording(
-        "You are the judge. Select the first candidate that corrects an earlier one.", (), ()
-    ),
-    # the first candidate with another result than candidate 1
-    "differs": Wording(
-        "You are the judge. Select the first candidate that differs from candidate 1.", (), ()
-    ),
-    # the candidates whose result is nearest to candidate 1's
-    "closest": Wording("You are the judge. Select the candidate that is closest to candidate 1.", (), ()),
-    # the candidates with the result that most of them have
-    "majority": Wording(
-        "You are the judge. Count the votes and select the candidates of the majority.", (), ()
-    ),
-}
+ROLES: dict[str, str] = PRESET_WORDS.criteria
 KINDS = tuple(ROLES)
 GLANCES = ("differs", "majority")  # what can be told from the results alone
 NUMBER_ALONE = " Write only: The best candidate is its number."
@@ -167,7 +142,7 @@ def _votes(rows: Rows) -> tuple[list[str], list[int]]:
 
 def _draw(rng: random.Random, style: Style, held: bool, kind: str, size: int | None, form: str) -> Shown:
     count = size or min(style.upto(rng, 2, 6), style.upto(rng, 2, 6))
-    return draw_prompt(rng, style, held, kind, count, ROLES[kind].stock, form)
+    return draw_prompt(rng, style, held, kind, count, ROLES[kind], form)
 
 
 def make_glance(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:

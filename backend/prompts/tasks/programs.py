@@ -3,7 +3,7 @@
 import random
 
 from backend.prompts.tasks.arithmetic import ordered
-from backend.prompts.tasks.base import ASIDES, Document, Piece, Style, Wording, held_out
+from backend.prompts.tasks.base import ASIDES, PRESET_WORDS, Document, Piece, Style, Wording, held_out
 from backend.prompts.tasks.parts import one, opened, pick, settled
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.program_forms import draw_open
@@ -11,15 +11,7 @@ from backend.prompts.tasks.program_forms import draw_open
 PROGRAMS = phrases("programs")
 
 
-RUNNER = Wording(
-    "You run Python programs. Write down every step.",
-    (
-        "You are a Python interpreter. Go line by line.",
-        "Run this program step by step.",
-        "You are a programmer. What does the program print?",
-    ),
-    (),
-)
+RUNNER = Wording(**PRESET_WORDS.runner)
 KINDS = ("straight", "branch", "loop")
 
 

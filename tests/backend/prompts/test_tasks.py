@@ -257,7 +257,7 @@ def test_what_is_compared_is_true(seed: int, kind: str) -> None:
             _, _, best = judged(criterion, None, results)
             listed = " and ".join(map(str, sorted(best))) or "0"
             right.append(f"The best candidate{'s are' if len(best) > 1 else ' is'} {listed}.")
-        if role in (stock := [judging.ROLES[criterion].stock for criterion in judging.GLANCES]):
+        if role in (stock := [judging.ROLES[criterion] for criterion in judging.GLANCES]):
             assert answer == right[stock.index(role)]
         assert answer in right
         return
