@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from backend.records.anchor_cost import AnchorCost
 from viz.base.figure import FigureView, empty_view, figure
 from viz.base.format import milliseconds, plural, ratio, size
+from viz.base.subplots import curve
 from viz.base.theme import DASHES, SLOT_COLOURS, SYMBOLS
 
 PARTS = (
@@ -26,15 +27,11 @@ def memory(record: AnchorCost) -> FigureView:
     drawing = figure(300)
     counts, lengths = record.request.anchors, record.request.lengths
     for index, tokens in enumerate(lengths):
-        drawing.add_scatter(
-            x=list(counts),
-            y=record.pool_bytes[:, index] / 2**20,
-            mode="lines+markers",
-            name=f"{tokens:,} tokens",
-            line={"color": SLOT_COLOURS[index % 6], "width": 2, "dash": DASHES[index % 7]},
-            marker={"size": 6, "symbol": SYMBOLS[index % 7]},
-            hovertemplate=f"{tokens:,} tokens, %{{x}} anchors<br>%{{y:.3g}} MiB<extra></extra>",
-        )
+        curve(
+            drawing, list(counts), record.pool_bytes[:, index] / 2**20, f"{tokens:,} tokens",
+            SLOT_COLOURS[index % 6], dash=DASHES[index % 7], symbol=SYMBOLS[index % 7],
+            hover="%{x} anchors: %{y:.3g} MiB",
+        )  # fmt: skip
     drawing.update_layout(
         xaxis={"title": "anchors of one placeholder", "rangemode": "tozero"},
         yaxis={"title": "MiB", "rangemode": "tozero"},
@@ -64,15 +61,8 @@ def times(record: AnchorCost) -> FigureView:
     counts, lengths = record.request.anchors, record.request.lengths
     known = [part for part in PARTS if not np.isnan(_of(record, part[0])).all()]
     for name, label, slot, dash in known:
-        drawing.add_scatter(
-            x=list(counts),
-            y=_of(record, name)[:, -1],
-            mode="lines+markers",
-            name=label,
-            line={"color": SLOT_COLOURS[slot], "width": 2, "dash": dash},
-            marker={"size": 6},
-            hovertemplate=f"{label}<br>%{{x}} anchors: %{{y:.3g}} ms<extra></extra>",
-        )
+        spent, hover = _of(record, name)[:, -1], "%{x} anchors: %{y:.3g} ms"
+        curve(drawing, list(counts), spent, label, SLOT_COLOURS[slot], dash=dash, hover=hover)
     drawing.update_layout(
         xaxis={"title": f"anchors of {lengths[-1]:,} tokens", "rangemode": "tozero"},
         yaxis={"title": "milliseconds (log scale)", "type": "log"},
@@ -114,14 +104,10 @@ def moving(record: AnchorCost) -> FigureView:
     for index, tokens in enumerate(lengths):
         moved = np.array(counts) * tokens * record.model.kv_bytes_per_token
         spent = record.move_ms[:, index]
-        drawing.add_scatter(
-            x=moved / 2**20,
-            y=spent,
-            mode="lines+markers",
-            name=f"{tokens:,} tokens",
-            line={"color": SLOT_COLOURS[index % 6], "width": 2, "dash": DASHES[index % 7]},
-            hovertemplate=f"{tokens:,} tokens<br>%{{x:.3g}} MiB: %{{y:.3g}} ms<extra></extra>",
-        )
+        curve(
+            drawing, moved / 2**20, spent, f"{tokens:,} tokens", SLOT_COLOURS[index % 6],
+            dash=DASHES[index % 7], hover="%{x:.3g} MiB: %{y:.3g} ms",
+        )  # fmt: skip
         rows += [
             (count, tokens, int(b), number_(ms), number_(b / 2**30 / (ms / 1e3)))
             for count, b, ms in zip(counts, moved, spent, strict=True)

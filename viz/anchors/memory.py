@@ -9,7 +9,7 @@ from backend.records.run import RunRecord
 from viz.base import format as words
 from viz.base.figure import FigureView, empty_view, figure, hatch
 from viz.base.format import number, percent, plot_text, plural, size
-from viz.base.subplots import layer_axes, two_panels
+from viz.base.subplots import layer_axes, layer_curve, two_panels
 from viz.base.theme import ACTION_COLOURS, METHOD_COLOURS, OUTLINE_COLOUR, SLOT_COLOURS, SYMBOLS
 
 NO_VIEW = "This record holds no sizes of anchors: the method kept none, or an earlier version made it."
@@ -164,19 +164,8 @@ def codec_view(record: RunRecord, method: str) -> FigureView:
             ("error as kept", "stored_error", "#c0564a", "dash"),
         ):
             squares = np.stack([getattr(v, part)[row] ** 2 for _, v in seen])
-            drawing.add_scatter(
-                x=np.arange(layers),
-                y=np.sqrt(np.average(squares, axis=0, weights=weight)).astype(np.float32),
-                mode="lines+markers",
-                name=label,
-                legendgroup=label,
-                showlegend=axis == "",
-                line={"color": colour, "width": 2, "dash": dash},
-                marker={"size": 5},
-                xaxis=f"x{axis}",
-                yaxis=f"y{axis}",
-                hovertemplate=f"{label}<br>layer %{{x}}: %{{y:.4g}}<extra></extra>",
-            )
+            size = np.sqrt(np.average(squares, axis=0, weights=weight))
+            layer_curve(drawing, axis, size, label, colour, dash=dash, size=5, digits=".4g")
     layer_axes(drawing, layers, "root mean square of an element")
     small = np.average(np.stack([v.small for _, v in seen]), axis=0, weights=weight)
     beyond = small[:, 1:].mean() if layers > 1 else small.mean()

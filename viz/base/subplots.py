@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 
 from backend.records.prompt import Prompt
@@ -35,6 +36,58 @@ def two_panels(drawing: go.Figure, titles: tuple[str, ...] = PANELS) -> None:
             showarrow=False,
             font={"size": 12},
         )
+
+
+def curve(
+    drawing: go.Figure,
+    x: Any,
+    y: Any,
+    name: str,
+    colour: str,
+    *,
+    hover: str,
+    axis: str | None = None,
+    dash: str = "solid",
+    symbol: str = "circle",
+    size: float = 6,
+    width: float = 2,
+    **more: Any,
+) -> None:
+    """A line with marks. ``axis``: ``""`` or ``"2"``, one of two panels, of which the first names it;
+    ``hover``: what the pointer says below the name."""
+    if axis is not None:
+        panel = {"showlegend": axis == "", "xaxis": f"x{axis}", "yaxis": f"y{axis}"}
+        more = {"legendgroup": name} | panel | more
+    drawing.add_scatter(
+        x=x, y=y, mode="lines+markers", name=plot_text(name),
+        line={"color": colour, "width": width, "dash": dash}, marker={"size": size, "symbol": symbol},
+        hovertemplate=f"{plot_text(name)}<br>{hover}<extra></extra>", **more,
+    )  # fmt: skip
+
+
+def layer_curve(
+    drawing: go.Figure,
+    axis: str | None,
+    values: Any,
+    name: str,
+    colour: str,
+    *,
+    digits: str = ".3f",
+    **more: Any,
+) -> None:
+    """A value at each layer, as a :func:`curve`."""
+    y, hover = np.asarray(values, dtype=np.float32), f"layer %{{x}}: %{{y:{digits}}}"
+    curve(drawing, np.arange(len(y)), y, name, colour, axis=axis, hover=hover, **more)
+
+
+def band(drawing: go.Figure, axis: str, low: Any, high: Any, colour: str, opacity: float) -> None:
+    """The area between two values at each layer, in one of two panels."""
+    x = np.arange(len(low))
+    drawing.add_scatter(
+        x=np.concatenate([x, x[::-1]]), y=np.concatenate([high, low[::-1]]).astype(np.float32), mode="lines",
+        fill="toself", fillcolor=colour, opacity=opacity, line={"width": 0}, hoverinfo="skip",
+        showlegend=False, xaxis=f"x{axis}", yaxis=f"y{axis}",
+    )  # fmt: skip
 
 
 def layer_axes(drawing: go.Figure, layers: int, unit: str) -> None:

@@ -9,8 +9,8 @@ from backend.records.prompt import Prompt, Span
 from backend.records.run import OffsetProbe, RunRecord
 from viz.base import format as words
 from viz.base.figure import FigureView, empty_view, figure
-from viz.base.format import number, plot_text
-from viz.base.subplots import layer_axes, span_words, two_panels
+from viz.base.format import number
+from viz.base.subplots import layer_axes, layer_curve, span_words, two_panels
 from viz.base.theme import OUTLINE_COLOUR, SLOT_COLOURS
 from viz.run.cache_error_facts import error_by_layer, error_map
 from viz.run.divergence import kl_along_answer
@@ -74,25 +74,13 @@ def offset_by_layer(record: RunRecord, agent: int, span_name: str | None = None)
         unaligned, count = unaligned + before * size, count + size
         hole = span.kind == "placeholder"
         name = words.segment_words(pipeline, span.name)
-        line = {
-            "color": SLOT_COLOURS[colours.get(span.name, 0)] if hole else PREFIX_COLOUR,
-            "width": 2.2 if hole else 1.3,
-            "dash": "solid" if hole else next(dashes),
-        }
+        colour = SLOT_COLOURS[colours.get(span.name, 0)] if hole else PREFIX_COLOUR
+        dash = "solid" if hole else next(dashes)
         for axis, values in (("", key), ("2", value)):
-            drawing.add_scatter(
-                x=np.arange(layers),
-                y=values.astype(np.float32),
-                mode="lines+markers",
-                name=plot_text(name),
-                line=line,
-                marker={"size": 5 if hole else 3},
-                legendgroup=span.name,
-                showlegend=axis == "",
-                xaxis=f"x{axis}",
-                yaxis=f"y{axis}",
-                hovertemplate=f"{plot_text(name)}<br>layer %{{x}}: %{{y:.3f}}<extra></extra>",
-            )
+            layer_curve(
+                drawing, axis, values, name, colour, dash=dash, legendgroup=span.name,
+                width=2.2 if hole else 1.3, size=5 if hole else 3,
+            )  # fmt: skip
         rows += [
             (name, size, i, round(float(key[i]), 6), round(float(value[i]), 6), round(float(before[i]), 6))
             for i in range(layers)

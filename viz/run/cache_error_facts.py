@@ -7,8 +7,8 @@ import numpy as np
 from backend.records.run import Outcome, RunRecord
 from viz.base import format as words
 from viz.base.figure import MAX_COLUMNS, FigureView, colour_bar, empty_view, figure, pool_columns
-from viz.base.format import number, plot_text
-from viz.base.subplots import layer_axes, mark_spans, span_words, two_panels
+from viz.base.format import number
+from viz.base.subplots import layer_axes, layer_curve, mark_spans, span_words, two_panels
 from viz.base.theme import MAGNITUDE
 
 Which = Literal["key", "value"]
@@ -41,19 +41,10 @@ def error_by_layer(record: RunRecord, agent: int) -> FigureView:
         )
         layers = max(layers, len(key))
         for axis, values in (("", key), ("2", value)):
-            drawing.add_scatter(
-                x=np.arange(len(values)),
-                y=values.astype(np.float32),
-                mode="lines+markers",
-                name=plot_text(look.name),
-                line={"color": look.colour, "width": 2.2, "dash": look.dash},
-                marker={"symbol": look.symbol, "size": 7},
-                legendgroup=outcome.method,
-                showlegend=axis == "",
-                xaxis=f"x{axis}",
-                yaxis=f"y{axis}",
-                hovertemplate=f"{plot_text(look.name)}<br>layer %{{x}}: %{{y:.4f}}<extra></extra>",
-            )
+            layer_curve(
+                drawing, axis, values, look.name, look.colour, dash=look.dash, symbol=look.symbol,
+                legendgroup=outcome.method, width=2.2, size=7, digits=".4f",
+            )  # fmt: skip
         rows += [
             (outcome.method, i, round(float(key[i]), 7), round(float(value[i]), 7)) for i in range(len(key))
         ]

@@ -8,6 +8,7 @@ from backend.records.run import RunRecord
 from viz.base import format as words
 from viz.base.figure import FigureView, empty_view, figure
 from viz.base.format import number, plot_text
+from viz.base.subplots import curve
 
 NEAR = 12  # marks closer than a 12th of the axis have labels that overlap
 
@@ -43,17 +44,11 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
         values = np.maximum(np.nan_to_num(fidelity.kl_tokens.astype(np.float64)), 0)
         steps = np.arange(1, len(values) + 1)
         named = [words.token_name(texts[i]) if i < len(texts) else "(end)" for i in range(len(values))]
-        drawing.add_scatter(
-            x=steps,
-            y=np.maximum(values, least).astype(np.float32),
-            mode="lines+markers",
-            name=plot_text(look.name),
-            line={"color": look.colour, "width": 1.8, "dash": look.dash},
-            marker={"symbol": look.symbol, "size": 6},
-            customdata=[plot_text(n) for n in named],
-            hovertemplate=f"{plot_text(look.name)}<br>token %{{x}} %{{customdata}}: %{{y:.3g}} nats<extra>"
-            f"</extra>",
-        )
+        curve(
+            drawing, steps, np.maximum(values, least).astype(np.float32), look.name, look.colour,
+            dash=look.dash, symbol=look.symbol, width=1.8, customdata=[plot_text(n) for n in named],
+            hover="token %{x} %{customdata}: %{y:.3g} nats",
+        )  # fmt: skip
         first = fidelity.first_divergence
         if first is not None and first < len(values):
             # a label beside another one stands a line above it

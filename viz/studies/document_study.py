@@ -9,6 +9,7 @@ from backend.base.text import boundary_words
 from backend.records.documents import DocumentArm, DocumentSpeed, DocumentStudy
 from viz.base.figure import FigureView, empty_view, figure, interval
 from viz.base.format import milliseconds, percent, plot_text, ratio, size
+from viz.base.subplots import curve
 from viz.base.theme import DASHES, METHOD_COLOURS, SYMBOLS
 
 FLOOR = "PromptCache"  # of the gap, as in KVLink's Table 1: moved into place
@@ -128,17 +129,11 @@ def _lines(
             highs.append(high - good / seen)
             rows.append((label, int(place), good, seen, round(good / seen, 4), round(low, 4), round(high, 4)))
         aside = (index - (len(labels) - 1) / 2) * 0.06  # so that bars do not hide each other
-        drawing.add_scatter(
-            x=[x + aside for x in xs],
-            y=ys,
-            customdata=xs,
-            mode="lines+markers",
-            name=plot_text(label),
-            error_y=interval(lows, highs),
-            line={"color": METHOD_COLOURS[index % 7], "width": 2, "dash": DASHES[index % 7]},
-            marker={"size": 7, "symbol": SYMBOLS[index % 7]},
-            hovertemplate=f"{plot_text(label)}<br>%{{customdata}}: %{{y:.1%}}<extra></extra>",
-        )
+        curve(
+            drawing, [x + aside for x in xs], ys, label, METHOD_COLOURS[index % 7], size=7, customdata=xs,
+            dash=DASHES[index % 7], symbol=SYMBOLS[index % 7], error_y=interval(lows, highs),
+            hover="%{customdata}: %{y:.1%}",
+        )  # fmt: skip
     drawing.update_layout(
         xaxis={"title": axis, "dtick": 1},
         yaxis={"title": "questions answered right", "range": [0, 1.02], "tickformat": ".0%"},
@@ -262,18 +257,12 @@ def speed(study: DocumentStudy) -> FigureView:
     rows = []
     for index, name in enumerate(times.names):
         loaded = index > 0
-        drawing.add_scatter(
-            x=list(times.lengths),
-            y=times.ttft_ms[index],
-            mode="lines+markers",
-            name=plot_text(name),
-            line={"color": METHOD_COLOURS[index % 7], "width": 2, "dash": DASHES[index % 7]},
-            marker={"size": 7, "symbol": SYMBOLS[index % 7]},
-            error_y=interval(
-                times.ttft_ms[index] - times.low_ms[index], times.high_ms[index] - times.ttft_ms[index]
-            ),
-            hovertemplate=f"{plot_text(name)}<br>%{{x}} tokens: %{{y:.3g}} ms<extra></extra>",
-        )
+        middle = times.ttft_ms[index]
+        curve(
+            drawing, list(times.lengths), middle, name, METHOD_COLOURS[index % 7], size=7,
+            dash=DASHES[index % 7], symbol=SYMBOLS[index % 7], hover="%{x} tokens: %{y:.3g} ms",
+            error_y=interval(middle - times.low_ms[index], times.high_ms[index] - middle),
+        )  # fmt: skip
         rows += [
             (
                 name, length, int(times.prompt_tokens[i]), *_times(times, index, i),

@@ -1,14 +1,12 @@
-"""What the figures of the offset study look at, and a line by layer as all of them draw it."""
+"""What the figures of the offset study look at."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from backend.records.offsets import PARTS, OffsetStudy
-from viz.base.format import plot_text
 
 Array = NDArray[np.floating[Any]]
 PART_WORDS = ("shared texts", "template text")
@@ -38,25 +36,6 @@ def valid_focus(record: OffsetStudy, focus: Focus) -> Focus:
         focus.prefix if focus.prefix is not None and 0 <= focus.prefix < len(record.prefix_tokens) else None,
         focus.agent if focus.agent in agents else None,
         focus.part if focus.part in range(len(PARTS)) else 0,
-    )
-
-
-def layer_line(
-    drawing: go.Figure, axis: str, values: Array, name: str, colour: str, dash: str = "solid", **more: Any
-) -> None:
-    drawing.add_scatter(
-        x=np.arange(len(values)),
-        y=values.astype(np.float32),
-        mode="lines+markers",
-        name=plot_text(name),
-        line={"color": colour, "width": 2, "dash": dash},
-        marker={"size": 6, "symbol": more.pop("symbol", "circle")},
-        legendgroup=name,
-        showlegend=axis == "",
-        xaxis=f"x{axis}",
-        yaxis=f"y{axis}",
-        hovertemplate=f"{plot_text(name)}<br>layer %{{x}}: %{{y:.3f}}<extra></extra>",
-        **more,
     )
 
 

@@ -7,9 +7,9 @@ import numpy as np
 from backend.records.offsets import APPROXIMATIONS, KINDS, OffsetStudy
 from viz.base.figure import FigureView, empty_view, figure
 from viz.base.format import GAP, agent_name, number, percent
-from viz.base.subplots import layer_axes, two_panels
+from viz.base.subplots import layer_axes, layer_curve, two_panels
 from viz.base.theme import METHOD_COLOURS, OUTLINE_COLOUR, SLOT_COLOURS
-from viz.studies.offset_focus import PART_WORDS, Array, Focus, layer_line, rounded
+from viz.studies.offset_focus import PART_WORDS, Array, Focus, rounded
 
 PART_COLOURS = (SLOT_COLOURS[4], SLOT_COLOURS[0])
 QUANTILES = (5, 25, 50, 75, 95)
@@ -130,8 +130,8 @@ def approximated(record: OffsetStudy, focus: Focus, which: str) -> FigureView:
         colour, dash, symbol = LOOKS.get(name, (OUTLINE_COLOUR, "solid", "circle"))
         hidden = which == "error" and name == "plain"
         for kind, axis in enumerate(("", "2")):
-            layer_line(
-                drawing, axis, mean[index, kind], APPROXIMATIONS.get(name, name), colour, dash,
+            layer_curve(
+                drawing, axis, mean[index, kind], APPROXIMATIONS.get(name, name), colour, dash=dash,
                 symbol=symbol, visible="legendonly" if hidden else True,
             )  # fmt: skip
     layer_axes(drawing, layers, unit)

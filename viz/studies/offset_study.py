@@ -3,16 +3,15 @@
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 from markupsafe import Markup
 
 from backend.records.offsets import KINDS, OffsetStudy
 from viz.base.figure import FigureView, colour_bar, figure
 from viz.base.format import clip, number, percent, plot_text, visible
 from viz.base.html import render
-from viz.base.subplots import layer_axes, two_panels
+from viz.base.subplots import band, layer_axes, layer_curve, two_panels
 from viz.base.theme import MAGNITUDE, OUTLINE_COLOUR, SLOT_COLOURS
-from viz.studies.offset_focus import PART_WORDS, Array, Focus, layer_line, rounded, valid_focus
+from viz.studies.offset_focus import PART_WORDS, Array, Focus, rounded, valid_focus
 from viz.studies.offset_samples import approximated, distributions
 
 __all__ = ["PART_WORDS", "Focus", "tokens_html", "valid_focus", "views"]
@@ -46,23 +45,6 @@ def _whole(heads: Array) -> Array:
     return np.asarray(np.sqrt(np.square(heads.astype(np.float64)).sum(axis=-2)))
 
 
-def _band(drawing: go.Figure, axis: str, middle: Array, half: Array, colour: str) -> None:
-    x = np.arange(len(middle))
-    drawing.add_scatter(
-        x=np.concatenate([x, x[::-1]]),
-        y=np.concatenate([middle + half, np.maximum(0, middle - half)[::-1]]).astype(np.float32),
-        mode="lines",
-        fill="toself",
-        fillcolor=colour,
-        opacity=0.18,
-        line={"width": 0},
-        hoverinfo="skip",
-        showlegend=False,
-        xaxis=f"x{axis}",
-        yaxis=f"y{axis}",
-    )
-
-
 def by_layer(record: OffsetStudy, focus: Focus) -> FigureView:
     """Fig. 1a: mean and spread of the offset over the prefixes."""
     columns = ("text", "kind", "layer", "mean offset (L2)", "standard deviation", "share of its KV")
@@ -79,8 +61,8 @@ def by_layer(record: OffsetStudy, focus: Focus) -> FigureView:
             ("mean of the whole text", offset.mean(axis=2), own.mean(axis=1), OUTLINE_COLOUR, "dash"),
         ):
             middle, half = one.mean(axis=0), one.std(axis=0)
-            _band(drawing, axis, middle, half, colour)
-            layer_line(drawing, axis, middle, label, colour, dash)
+            band(drawing, axis, np.maximum(0, middle - half), middle + half, colour, 0.18)
+            layer_curve(drawing, axis, middle, label, colour, dash=dash)
             rows += [
                 (label, kind, layer, *rounded(middle[layer], half[layer], middle[layer] / length[layer]))
                 for layer in range(layers)
@@ -123,8 +105,8 @@ def similar_tokens(record: OffsetStudy, focus: Focus) -> FigureView:
         own = _whole(getattr(record, kind))[:, :, token]
         for index, one in enumerate((own, getattr(twins, kind)[:, :, token].astype(np.float64))):
             name = f"“{texts[index]}”{label}"
-            layer_line(
-                drawing, axis, one.mean(axis=0), name, (CHOSEN, SIMILAR)[index], dash,
+            layer_curve(
+                drawing, axis, one.mean(axis=0), name, (CHOSEN, SIMILAR)[index], dash=dash,
                 symbol=("circle", "diamond")[index],
             )  # fmt: skip
             what = {"keys": "keys, aligned", "unmoved": "keys, not aligned"}.get(kind, kind)

@@ -10,7 +10,7 @@ from backend.records.proximity import BINS, Correlation, ProximityRecord
 from viz.base.figure import FigureView, Panel, figure, interval
 from viz.base.format import clip, number, plot_text, visible
 from viz.base.html import html, table
-from viz.base.subplots import layer_axes, two_panels
+from viz.base.subplots import band, layer_axes, layer_curve, two_panels
 from viz.base.theme import METHOD_COLOURS, SLOT_COLOURS
 
 BIN_COLOURS = (SLOT_COLOURS[5], SLOT_COLOURS[4], SLOT_COLOURS[1])
@@ -48,32 +48,9 @@ def distances(record: ProximityRecord, *, offsets: bool) -> FigureView:
         for index, label in enumerate(BINS):
             part = data[:, record.bins == index]
             mean, low, high = part.mean(axis=1), *np.percentile(part, [25, 75], axis=1)
-            x = np.arange(layers)
-            drawing.add_scatter(
-                x=np.concatenate([x, x[::-1]]),
-                y=np.concatenate([high, low[::-1]]).astype(np.float32),
-                mode="lines",
-                fill="toself",
-                fillcolor=BIN_COLOURS[index],
-                opacity=0.15,
-                line={"width": 0},
-                hoverinfo="skip",
-                showlegend=False,
-                xaxis=f"x{axis}",
-                yaxis=f"y{axis}",
-            )
-            drawing.add_scatter(
-                x=x,
-                y=mean.astype(np.float32),
-                mode="lines+markers",
-                name=f"{label} pairs",
-                line={"color": BIN_COLOURS[index], "width": 2, "dash": BIN_DASHES[index]},
-                marker={"size": 5},
-                legendgroup=label,
-                showlegend=axis == "",
-                xaxis=f"x{axis}",
-                yaxis=f"y{axis}",
-                hovertemplate=f"{label}<br>layer %{{x}}: %{{y:.3f}}<extra></extra>",
+            band(drawing, axis, low, high, BIN_COLOURS[index], 0.15)
+            layer_curve(
+                drawing, axis, mean, f"{label} pairs", BIN_COLOURS[index], dash=BIN_DASHES[index], size=5
             )
             rows += [
                 (label, name, layer, *(round(float(v[layer]), 6) for v in (mean, low, high)))
@@ -117,16 +94,11 @@ def correlation(record: ProximityRecord, *, offsets: bool) -> FigureView:
     for index, (name, label) in enumerate(zip(_fields(offsets), ("keys", "values"), strict=True)):
         coefficients = record.correlations[name]
         readings.append(_reading(coefficients, label))
-        drawing.add_scatter(
-            x=np.arange(layers),
-            y=coefficients.rho,
+        layer_curve(
+            drawing, None, coefficients.rho, label, METHOD_COLOURS[(1, 6)[index]],
+            dash=("solid", "dash")[index], symbol=("circle", "diamond")[index],
             error_y=interval(coefficients.rho - coefficients.low, coefficients.high - coefficients.rho),
-            mode="lines+markers",
-            name=label,
-            line={"color": METHOD_COLOURS[(1, 6)[index]], "width": 2, "dash": ("solid", "dash")[index]},
-            marker={"size": 6, "symbol": ("circle", "diamond")[index]},
-            hovertemplate=f"{label}<br>layer %{{x}}: %{{y:.3f}}<extra></extra>",
-        )
+        )  # fmt: skip
         rows += [
             (
                 label,
@@ -202,14 +174,8 @@ def bound(record: ProximityRecord) -> FigureView:
     measured, limit = record.keys.mean(axis=1), record.bound.mean(axis=1)
     drawing = figure(300)
     for index, (values, label) in enumerate(((measured, "measured"), (limit, "bound of Proposition 1"))):
-        drawing.add_scatter(
-            x=np.arange(layers),
-            y=values,
-            mode="lines+markers",
-            name=label,
-            line={"color": METHOD_COLOURS[(1, 0)[index]], "width": 2, "dash": ("solid", "dash")[index]},
-            marker={"size": 5},
-            hovertemplate=f"{label}<br>layer %{{x}}: %{{y:.3f}}<extra></extra>",
+        layer_curve(
+            drawing, None, values, label, METHOD_COLOURS[(1, 0)[index]], dash=("solid", "dash")[index], size=5
         )
     drawing.update_layout(
         xaxis={"title": "layer", "dtick": 1 if layers <= 16 else None},

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from backend.records.blend import BlendStudy
 from viz.base.figure import FigureView, figure, interval
 from viz.base.format import TINY, number, plural
-from viz.base.subplots import two_panels
+from viz.base.subplots import curve, two_panels
 from viz.base.theme import METHOD_COLOURS, SYMBOLS
 
 NAMES = {
@@ -55,19 +55,10 @@ def by_ratio(record: BlendStudy, kind: str) -> FigureView:
         for index, choice in enumerate(record.request.choices):
             mean, low, high = record.mean(kind, choice, mask)
             drawn = _plottable(mean, log)
-            drawing.add_scatter(
-                x=list(ratios),
-                y=drawn,
+            curve(
+                drawing, list(ratios), drawn, NAMES[choice], METHOD_COLOURS[1 + index], axis=axis,
+                symbol=SYMBOLS[index], hover="share %{x}: %{y:.4g}",
                 error_y=interval(drawn - _plottable(low, log), _plottable(high, log) - drawn),
-                mode="lines+markers",
-                name=NAMES[choice],
-                line={"color": METHOD_COLOURS[1 + index], "width": 2},
-                marker={"size": 6, "symbol": SYMBOLS[index]},
-                legendgroup=choice,
-                showlegend=axis == "",
-                xaxis=f"x{axis}",
-                yaxis=f"y{axis}",
-                hovertemplate=f"{NAMES[choice]}<br>share %{{x}}: %{{y:.4g}}<extra></extra>",
             )  # fmt: skip
             steps = (np.full(1, np.nan), *record.steps(kind, choice, mask)[1:])
             rows += [
@@ -107,16 +98,10 @@ def by_work(record: BlendStudy) -> FigureView:
     mask = record.request.masks[0]
     for index, choice in enumerate(record.request.choices):
         work, mean = record.mean("work", choice, mask)[0], record.mean("kl", choice, mask)[0]
-        drawing.add_scatter(
-            x=work,
-            y=np.maximum(mean, TINY),
-            mode="lines+markers",
-            name=NAMES[choice],
-            line={"color": METHOD_COLOURS[1 + index], "width": 2},
-            marker={"size": 6, "symbol": SYMBOLS[index]},
-            hovertemplate=f"{NAMES[choice]}<br>%{{x:.0%}} of the full read's work: %{{y:.4g}} nats"
-            "<extra></extra>",
-        )
+        curve(
+            drawing, work, np.maximum(mean, TINY), NAMES[choice], METHOD_COLOURS[1 + index],
+            symbol=SYMBOLS[index], hover="%{x:.0%} of the full read's work: %{y:.4g} nats",
+        )  # fmt: skip
         rows += [
             (NAMES[choice], mask, ratio, _plain(work[i]), _plain(mean[i]))
             for i, ratio in enumerate(record.request.ratios)

@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from viz.base import subplots
 from viz.base.figure import FigureView, figure, interval
 from viz.base.format import number, plot_text
 from viz.base.html import html, joined
@@ -75,20 +76,14 @@ def view(report: Mapping[str, Any]) -> FigureView:
     for at, curve in enumerate(drawn):
         x, y, low, high = zip(*curve.points, strict=True)
         aside = (at - (len(drawn) - 1) / 2) * 0.05 * _step(x)  # so that bars do not hide each other
-        drawing.add_scatter(
-            x=[place + aside for place in x],
-            y=y,
-            customdata=x,
-            mode="lines+markers",
-            name=plot_text(curve.name),
+        subplots.curve(
+            drawing, [place + aside for place in x], y, curve.name, METHOD_COLOURS[curve.index], size=7,
+            dash=DASHES[curve.index], symbol=SYMBOLS[curve.index], customdata=x, hover="%{customdata}: %{y}",
             error_y=interval(
                 [0 if w is None else v - w for v, w in zip(y, low, strict=True)],
                 [0 if h is None else h - v for v, h in zip(y, high, strict=True)],
             ),
-            line={"color": METHOD_COLOURS[curve.index], "width": 2, "dash": DASHES[curve.index]},
-            marker={"size": 7, "symbol": SYMBOLS[curve.index]},
-            hovertemplate=f"{plot_text(curve.name)}<br>%{{customdata}}: %{{y}}<extra></extra>",
-        )
+        )  # fmt: skip
     percent = any(curve.percent for curve in drawn)
     drawing.update_layout(
         xaxis={"title": plot_text(axes["x"])},
