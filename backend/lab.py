@@ -5,7 +5,7 @@ its record last. Each file of :mod:`backend.studies` that holds one registers it
 (:func:`backend.session.study.study`).
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import backend.studies
@@ -18,19 +18,14 @@ from backend.judge.judge_lab import drawn_problem
 from backend.judge.live import write
 from backend.judge.prompts import check_wording
 from backend.model.adapters import fitting
-from backend.prompts.presets import Example
-from backend.records.events import Event, Progress
+from backend.records.events import Progress
 from backend.records.familiarity import Outlook
 from backend.records.hardware import Figures
 from backend.records.judge import JudgeProblem, JudgeRequest
-from backend.records.pools import PoolState
 from backend.records.request import RunRequest
-from backend.records.run import Outcome, RunRecord
+from backend.records.run import RunRecord
 from backend.records.sweep import Count, Swept
-from backend.session.estimate import Estimate
 from backend.session.familiarity import typed_outlook
-from backend.session.limits import Rate
-from backend.session.revision import Revised
 from backend.session.session import LabSession
 from backend.session.study import run_study
 from backend.session.tensors import tensor_bytes, tensor_file
@@ -129,52 +124,10 @@ class Lab:
         """
         return tensor_file(self.session.streams, record)
 
-    # -- the session's own, for a page that holds the lab alone
-
-    @property
-    def held(self) -> int:
-        """Bytes that the visitor's logs hold."""
-        return self.session.held
-
-    @property
-    def rate(self) -> Rate:
-        """How often the visitor may ask."""
-        return self.session.rate
-
-    def run(
-        self, request: RunRequest, *, cancel: Cancel = None, ends: Callable[[Outcome], bool] | None = None
-    ) -> Iterator[Event]:
-        """See :meth:`backend.session.session.LabSession.run`."""
-        return self.session.run(request, cancel=cancel, ends=ends)
-
-    def revise(
-        self, record: RunRecord, request: RunRequest, *, cancel: Cancel = None
-    ) -> Iterator[Progress | Revised]:
-        """See :meth:`backend.session.session.LabSession.revise`."""
-        return self.session.revise(record, request, cancel=cancel)
-
-    def warm_up(
-        self, request: RunRequest, examples: Sequence[Example], *, cancel: Cancel = None, shared: bool = False
-    ) -> Iterator[Event]:
-        """See :meth:`backend.session.session.LabSession.warm_up`."""
-        return self.session.warm_up(request, examples, cancel=cancel, shared=shared)
-
-    def warm_up_is_cached(self, request: RunRequest, examples: Sequence[Example]) -> bool:
-        """See :meth:`backend.session.session.LabSession.warm_up_is_cached`."""
-        return self.session.warm_up_is_cached(request, examples)
-
-    def estimate(self, request: RunRequest, count: int = 1) -> Estimate:
-        """See :meth:`backend.session.session.LabSession.estimate`."""
-        return self.session.estimate(request, count)
-
     def familiarity(self, request: RunRequest) -> Outlook | None:
         """See :func:`backend.session.familiarity.typed_outlook`."""
         return typed_outlook(self.session, request)
 
-    def pools(self, request: RunRequest) -> tuple[PoolState, ...]:
-        """See :meth:`backend.session.session.LabSession.pools`."""
-        return self.session.pools(request)
-
-    def forget(self) -> None:
-        """See :meth:`backend.session.session.LabSession.forget`."""
-        self.session.forget()
+    def __getattr__(self, name: str) -> Any:
+        """What the session does itself, for a page that holds the lab alone: runs, estimates, pools."""
+        return getattr(self.session, name)

@@ -11,26 +11,6 @@
   root.add("kv-early-seen", ...(bare ? ["kv-early-bare"] : []));
   if (matchMedia("(max-width: 980px)").matches) root.add("kv-bench-closed");
 
-  /* The framework's client watches every plain object of its configuration for changes, at each of the millions of
-     reads with which it looks for the events of its widgets. The events never change; what has a class of its own
-     is read as it is (a quarter of the script time of opening the page). */
-  class Row extends Array {}
-  class Named {}
-  /* When an event is over, it also tells every widget that the event read how it went, and all of them again at each
-     step of every later one: two hundred searches through the page, ten times a second while a run streams. It asks
-     here which they are. */
-  class Inputs extends Row {
-    includes() { return false; }
-  }
-  const events = (window.gradio_config && window.gradio_config.dependencies) || [];
-  for (const event of events) {
-    for (const list of [event.targets, event.inputs, event.outputs, ...(event.targets || [])]) {
-      if (Array.isArray(list)) Object.setPrototypeOf(list, list === event.inputs ? Inputs.prototype : Row.prototype);
-    }
-    Object.setPrototypeOf(event, Named.prototype);
-  }
-  if (events.length) Object.setPrototypeOf(events, Row.prototype);
-
   const there = () => document.querySelector("#kv-run") && document.querySelector("#kv-verdict .kv-verdict") &&
     document.querySelector("#kv-topbar .kv-topbar") && document.querySelector("#kv-nav .kv-nav");
   function leave() {
