@@ -1,8 +1,28 @@
-"""Whole numbers that a person may choose, in their ranges. Free of torch."""
+"""Numbers and choices of a person, in their ranges. Free of torch."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from backend.base.errors import OptionError
+from backend.base.errors import LabError, OptionError
+from backend.base.text import show
+
+
+def check_choice(
+    value: object, known: Iterable[Any], field: str, what: str = "", error: type[LabError] = OptionError
+) -> None:
+    """Refuse what is not among the known. ``what``: what the message calls it, else the field's last part."""
+    known = tuple(known)
+    if value not in known:
+        name, allowed = what or field.rpartition(".")[2], ", ".join(map(str, known))
+        raise error(f"{name} is {show(value)}; allowed: {allowed}. Choose one of them.", field=field)
+
+
+def check_within(value: float, low: float, high: float, field: str) -> None:
+    """Refuse a number outside of its range."""
+    if not low <= value <= high:
+        name = field.rpartition(".")[2]
+        message = f"{name} is {value!r}; allowed: {low:g} to {high:g}. Choose a value in that range."
+        raise OptionError(message, field=field)
 
 
 def check_whole(value: object, low: int, high: int, field: str, advice: str = "Change it.") -> None:

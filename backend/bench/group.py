@@ -15,6 +15,7 @@ import torch
 
 from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError
+from backend.base.ranges import check_within
 from backend.bench.common import medians, model_of, stronger_dense, timed
 from backend.bench.reading import Reading
 from backend.bench.roofline import Rates, least_ms, percent, prefill_operations, rates
@@ -87,11 +88,7 @@ def group_times(
     """
     given = {"agents": agents, "prefix": prefix, "question": question, "answer": answer}
     for name, value in given.items():
-        low, high = LIMITS[name]
-        if not low <= value <= high:
-            raise OptionError(
-                f"{name} is {value}; allowed: {low} to {high:,}. Change it.", field=f"group.{name}"
-            )
+        check_within(value, *LIMITS[name], f"group.{name}")
     if not 1 <= anchors <= 64 or not 1 <= repeats <= 1000:
         raise OptionError(
             f"anchors are {anchors} and repeats {repeats}; allowed are 1 to 64 and 1 to 1000. Change them.",

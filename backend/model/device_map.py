@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from backend.base.errors import ModelError
+from backend.base.ranges import check_choice
 
 DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 QUANTISE = ("4bit", "8bit")
@@ -40,11 +41,8 @@ def placing(
     """
     options: dict[str, Any] = {}
     if device_map is not None:
-        if isinstance(device_map, str) and device_map not in DEVICE_MAPS:
-            raise ModelError(
-                f"The device map {device_map!r} is unknown; allowed: {', '.join(DEVICE_MAPS)}. Choose one.",
-                field="model.device_map",
-            )
+        if isinstance(device_map, str):
+            check_choice(device_map, DEVICE_MAPS, "model.device_map", "The device map", ModelError)
         if device is not None:
             raise ModelError(
                 f"A device map spreads the model over all devices, but the device {device!r} was named too. "
@@ -54,11 +52,7 @@ def placing(
         _need("accelerate", "A device map")
         options["device_map"] = device_map if isinstance(device_map, str) else dict(device_map)
     if quantise is not None:
-        if quantise not in QUANTISE:
-            raise ModelError(
-                f"Weights cannot be quantised to {quantise!r}; allowed: {', '.join(QUANTISE)}. Choose one.",
-                field="model.quantise",
-            )
+        check_choice(quantise, QUANTISE, "model.quantise", "The number of bits", ModelError)
         _need("bitsandbytes", f"Loading weights in {quantise}")
         if not torch.cuda.is_available():
             raise ModelError(

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from backend.base.errors import ModelError
 from backend.base.hub_errors import quiet_lookups, reason
+from backend.base.ranges import check_choice
 from backend.cache.kernels.distances import kept_in
 from backend.cache.kv_cache import KVCache
 from backend.cache.rope import Rotation
@@ -123,11 +124,7 @@ def load_model(
     source = str(SHIPPED.get(name, name))
     where = pick_device(device)
     kind = dtype or ("bf16" if where == "cuda" else "fp32")
-    if kind not in DTYPES:
-        raise ModelError(
-            f"The dtype {kind!r} is unknown; allowed: {', '.join(DTYPES)}. Choose one of them.",
-            field="model.dtype",
-        )
+    check_choice(kind, DTYPES, "model.dtype", "The dtype", ModelError)
     if not name:
         raise ModelError("No model was named. Give 'embedded', a folder, or a hub id.", field="model.name")
     placed = placing(device, where, device_map, quantise, added)

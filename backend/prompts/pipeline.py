@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from backend.base.errors import PromptError
+from backend.base.ranges import check_choice
 from backend.base.text import check_label, check_text, show
 from backend.prompts.agent import Agent
 from backend.prompts.scoring import SCORINGS, Scoring
@@ -81,11 +82,7 @@ class Pipeline:
                 "Name one of them, or leave the judge out.",
                 field="judge",
             )
-        if self.scoring not in SCORINGS:
-            raise PromptError(
-                f"The scoring is {show(self.scoring)}; allowed are {', '.join(SCORINGS)}. Choose one.",
-                field="scoring",
-            )
+        check_choice(self.scoring, SCORINGS, "scoring", "The scoring", PromptError)
         for agent in self.agents:
             for hole in self.template(agent.id).placeholders:
                 self._check_turn(agent, hole)

@@ -12,6 +12,7 @@ import yaml
 
 from backend.base.checked_table import NOTHING, checked_table
 from backend.base.errors import PromptError
+from backend.base.ranges import check_choice
 from backend.base.text import check_text, show
 from backend.prompts import tasks
 from backend.prompts.agent import Agent
@@ -206,16 +207,9 @@ def _preset_from(body: object, file: str) -> Preset:
             field="needs_context",
         )
     source, sources = table["request_source"], ("generated", "examples", "file")
-    if source not in sources:
-        raise PromptError(
-            f"request_source is {show(source)}; allowed are {', '.join(sources)}. Choose one.",
-            field="request_source",
-        )
+    check_choice(source, sources, "request_source", error=PromptError)
     task = _task_source(table, pipeline) if source == "generated" else None
-    if table["model"] not in ("embedded", "any"):
-        raise PromptError(
-            f"model is {show(table['model'])}; allowed are embedded, any. Choose one.", field="model"
-        )
+    check_choice(table["model"], ("embedded", "any"), "model", error=PromptError)
     examples = []
     for number, row in enumerate(table.get("examples", ()), 1):
         fields = _table(row, f"{file}, example {number}", f"examples.{number}", _EXAMPLE_KEYS, ("values",))

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from backend.base.errors import OptionError
-from backend.base.ranges import check_ranges
+from backend.base.ranges import check_choice, check_ranges
 from backend.base.serialization import from_json
 from backend.base.text import added
 from backend.records.model_info import ModelInfo
@@ -120,11 +119,7 @@ class HypothesesRequest:
 
     def __post_init__(self) -> None:
         check_ranges(self, LIMITS, "hypotheses")
-        if self.grid not in typing.get_args(Grid):
-            allowed = ", ".join(typing.get_args(Grid))
-            raise OptionError(
-                f"The grid is {self.grid!r}; allowed: {allowed}. Choose one of them.", field="hypotheses.grid"
-            )
+        check_choice(self.grid, typing.get_args(Grid), "hypotheses.grid", "The grid")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.base.errors import OptionError
-from backend.base.ranges import check_ranges
+from backend.base.ranges import check_choice, check_ranges
 from backend.base.serialization import Saved
 from backend.records.model_info import ModelInfo
 from backend.records.request import Decoding, MethodChoice
@@ -212,11 +212,7 @@ class JudgeRequest:
             ("regime", tuple(REGIMES)), ("protocol", tuple(PROTOCOLS)), ("criterion", CRITERIA),
         )  # fmt: skip
         for name, known in choices:
-            if getattr(self, name) not in known:
-                raise OptionError(
-                    f"{name} is {getattr(self, name)!r}; there are {', '.join(known)}. Choose one.",
-                    field=f"judge.{name}",
-                )
+            check_choice(getattr(self, name), known, f"judge.{name}")
         if not self.orders:
             raise OptionError("No order is given. Give at least one, such as identity.", field="judge.orders")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.base.errors import OptionError
+from backend.base.ranges import check_within
 from backend.base.serialization import Saved
 from backend.base.statistics import wilson
 from backend.prompts.scoring import Scoring
@@ -83,11 +83,7 @@ class RiskRequest:
     def __post_init__(self) -> None:
         limits = {"folds": (2, 20), "penalty": (0, 1000), "resamples": (0, 10_000), "wanted": (0, 1)}
         for name, (low, high) in limits.items():
-            if not low <= (value := getattr(self, name)) <= high:
-                raise OptionError(
-                    f"{name} is {value!r}; allowed: {low} to {high}. Choose a value in that range.",
-                    field=f"risk.{name}",
-                )
+            check_within(getattr(self, name), low, high, f"risk.{name}")
 
 
 @dataclass(frozen=True)

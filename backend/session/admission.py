@@ -117,7 +117,5 @@ def check_decoding(decoding: Decoding) -> None:
     for name, value, low, high in limits:
         whole = name in ("max_new_tokens", "seed")
         if type(value) not in ((int,) if whole else (int, float)) or not low <= value <= high:
-            raise OptionError(
-                f"{name} is {value!r}; allowed: {low:g} to {high:g}. Choose a value in that range.",
-                field=f"decoding.{name}",
-            )
+            message = f"{name} is {value!r}; allowed: {low:g} to {high:g}. Choose a value in that range."
+            raise OptionError(message, field=f"decoding.{name}")

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError
-from backend.base.ranges import check_whole
+from backend.base.ranges import check_choice, check_whole
 from backend.cache.kv_cache import KVSegment
 from backend.cache.samples import PromptInContext, SampleLog
 from backend.engine.engine import Engine
@@ -78,10 +78,7 @@ def _check(model: LoadedModel, lengths: Sequence[int], repeats: int, source: str
             f"lengths are {list(lengths)}; name at least one, each once, smallest first.",
             field="documents.lengths",
         )
-    if source not in ("memory", "disk"):
-        raise OptionError(
-            f"The source is {source!r}; allowed: memory, disk. Choose one of them.", field="documents.source"
-        )
+    check_choice(source, ("memory", "disk"), "documents.source", "The source")
     most = SYSTEM + DOCUMENTS * (lengths[-1] + HEADER + max(LINKS)) + QUESTION + 2
     if most > model.info.context_tokens:
         fits = (model.info.context_tokens - most) // DOCUMENTS + lengths[-1]

@@ -23,6 +23,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from backend.base.errors import OptionError
+from backend.base.ranges import check_choice, check_within
 from backend.model.link_tokens import NO_SOFT, Delta, Links, base_hash, kept_tokens, projections, save_links
 from backend.model.load import LoadedModel
 from backend.training.link_tokens.examples import KNOWN, MIXTURES, MOST_DOCUMENTS, Drawn, draw
@@ -64,32 +65,16 @@ class LinkRecipe:
     shuffle: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be trained.
-
-        Raises:
-            OptionError: see the message.
-        """
-        allowed: tuple[tuple[str, Any, Sequence[Any] | tuple[float, float]], ...] = (
-            ("mixture", self.mixture, list(MIXTURES)),
-            ("compression", self.compression, ["none", "drop", "anchors", "packet"]),
-        )
-        for name, value, choices in allowed:
-            if value not in choices:
-                raise OptionError(
-                    f"{name} is {value!r}; allowed: {', '.join(map(str, choices))}. Choose one of them.",
-                    field=f"links.{name}",
-                )
+        """Refuse what cannot be trained."""
+        check_choice(self.mixture, MIXTURES, "links.mixture")
+        check_choice(self.compression, ("none", "drop", "anchors", "packet"), "links.compression")
         ranges = {
             "steps": (1, 10_000_000), "batch": (1, 4096), "links": (0, 64), "rank": (0, 512),
             "rate": (0.0, 1.0), "embedding_rate": (0.0, 1.0), "compressed": (0.0, 0.95),
             "chunk_tokens": (1, 4096), "wrappers": (1, 64), "teacher": (0.0, 1.0),
         }  # fmt: skip
         for name, (low, high) in ranges.items():
-            if not low <= getattr(self, name) <= high:
-                raise OptionError(
-                    f"{name} is {getattr(self, name)}; allowed: {low:g} to {high:g}. Change it.",
-                    field=f"links.{name}",
-                )
+            check_within(getattr(self, name), low, high, f"links.{name}")
         if not self.rank and not self.links and not self.edges and not self.anchors:
             raise OptionError(
                 "With no link token, no edge and rank 0 there is nothing to train. Give a rank, or links.",

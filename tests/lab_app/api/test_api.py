@@ -211,7 +211,7 @@ def test_what_is_wrong_with_a_run_is_told(given: dict[str, Any], said: str) -> N
         ({"candidates": ["a", " "]}, "Candidate 2 is empty"),
         ({"question": " "}, "The question is empty"),
         ({"orders": "sideways"}, "is not known"),
-        ({"criterion": "taste"}, "criterion is 'taste'; there are right"),
+        ({"criterion": "taste"}, "criterion is 'taste'; allowed: right"),
         ({"protocol": "x"}, "protocol is 'x'"),
         ({"warm": 1000}, "allowed: 0 to 40"),
     ],
