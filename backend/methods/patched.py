@@ -2,8 +2,6 @@
 answer found (:mod:`backend.studies.blame`), as a column. It costs a full read: a diagnosis, not a method to
 serve with."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from backend.base.clock import Clock

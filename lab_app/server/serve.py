@@ -19,7 +19,6 @@ from lab_app.api.callers import Callers
 from lab_app.app import FIRST_PRESET, FIRST_RUN, build_app, engine_session
 from lab_app.pages.pipeline.examples import first_scenario
 from lab_app.server import downloads as web
-from lab_app.server.client_config import ClientConfig
 from lab_app.server.connections import server_settings
 from lab_app.server.heartbeats import Heartbeats
 from lab_app.server.hosting import Hosting
@@ -207,7 +206,6 @@ def launch(
                         heartbeats=Heartbeats(lab.back, lab.leave, lambda: blocks.app.stop_event),
                         for_programs=lambda number: is_for_programs(blocks, number),
                     ),
-                    Middleware(ClientConfig, config=lambda: blocks.config),
                     Middleware(KeptIndex, early=early_page(app.page, app.navigation)),
                 ],
                 "docs_url": None,

@@ -110,11 +110,7 @@ def value_boxes(pipeline: Pipeline) -> tuple[str, ...]:
 
 
 def read_controls(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What typed values of controls, by key, set of a request.
-
-    Raises:
-        Problems: every value that is out of its range.
-    """
+    """What typed values of controls, by key, set of a request."""
     read: dict[str, Any] = {}
     problems = []
     for key, value in values.items():
@@ -142,9 +138,6 @@ def read_request(form: Form, example: Example | None = None) -> RunRequest:
         form: the bench.
         example: the request of the set that was put on the bench; its known answer counts while the
             values are still the same.
-
-    Raises:
-        Problems: every problem that was found, each with its field.
     """
     problems: list[Problem] = []
 
@@ -187,10 +180,6 @@ class Box:
 
 
 def chosen_methods(form: Form) -> tuple[MethodChoice, ...]:
-    """The form's methods with checked options, and the columns that its switches add.
-
-    Raises:
-        LabError: a method or an option is wrong.
-    """
+    """The form's methods with checked options, and the columns that its switches add."""
     copies = [MethodChoice(copy.method, copy.options, copy.label, copy.exact) for copy in form.copies]
     return read_methods(form.methods, form.options, form.ablate, form.every_profile, copies)
