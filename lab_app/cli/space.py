@@ -42,16 +42,7 @@ if __name__ == "__main__":
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.py[cod]", "*.egg-info")
 PORT = 7860
 #: What a Space's card may ask for (huggingface.co/docs/hub/spaces-config-reference).
-HARDWARE = (
-    "cpu-basic",
-    "cpu-upgrade",
-    "t4-small",
-    "t4-medium",
-    "l4x1",
-    "a10g-small",
-    "a10g-large",
-    "a100-large",
-)
+HARDWARE = "cpu-basic cpu-upgrade t4-small t4-medium l4x1 a10g-small a10g-large a100-large".split()
 
 
 def split_card(readme: str) -> tuple[dict[str, Any], str]:

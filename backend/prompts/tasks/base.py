@@ -8,8 +8,10 @@ from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.words import Draw
 
 PRESET_WORDS = phrases("stock")
-NAMES, ITEMS, COLORS = PRESET_WORDS.names, PRESET_WORDS.items, PRESET_WORDS.colors
-ASIDES = PRESET_WORDS.asides
+NAMES: tuple[str, ...] = PRESET_WORDS.names
+ITEMS: tuple[str, ...] = PRESET_WORDS.items
+COLORS: tuple[str, ...] = PRESET_WORDS.colors
+ASIDES: tuple[str, ...] = PRESET_WORDS.asides
 
 
 @dataclass(frozen=True)

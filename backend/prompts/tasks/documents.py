@@ -10,15 +10,15 @@ from backend.prompts.tasks.words import Draw, start_sentence
 
 DOCUMENTS = phrases("documents")
 
-
-CITIES, LANDS, FOODS = PRESET_WORDS.cities, PRESET_WORDS.lands, PRESET_WORDS.foods
+CITIES: tuple[str, ...] = PRESET_WORDS.cities
+LANDS: tuple[str, ...] = PRESET_WORDS.lands
+FOODS: tuple[str, ...] = PRESET_WORDS.foods
 
 READER = "You read documents. Find each fact and answer the question."
 STOCK = 0.32  # of what training sees
-FACTS, ONE_HOP = (
-    PRESET_WORDS.facts,
-    PRESET_WORDS.one_hop,
-)  # by relation: its sentence, and the question about it
+# by relation: its sentence, and the question about it
+FACTS: dict[str, str] = PRESET_WORDS.facts
+ONE_HOP: dict[str, str] = PRESET_WORDS.one_hop
 RANGE = {"boss": NAMES, "friend": NAMES, "city": CITIES, "color": COLORS, "food": FOODS, "land": LANDS}
 TWO_HOPS = {
     (first, second): ask

@@ -24,7 +24,7 @@ from backend.prompts.tasks.programs import draw_program
 from backend.prompts.tasks.story_teller import compute
 from backend.prompts.tasks.words import Draw, start_sentence
 
-WORDS = (*NAMES, *ITEMS, *COLORS, *CITIES, *FOODS)
+WORDS: tuple[str, ...] = (*NAMES, *ITEMS, *COLORS, *CITIES, *FOODS)
 
 
 def make_drill(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:

@@ -16,6 +16,9 @@ SITUATIONS = phrases("situations")
 
 PARTICLES = ("away", "out", "up", "off", "back", "in", "over", "down")
 COUNT_WORDS = "two three four five six seven eight nine ten eleven twelve".split()
+_DOUBLED = (
+    "get put cut let sit win run drop ship set dig chop bet wrap forget grab knit shred snap scrap swap"
+).split()
 _VERB = re.compile(r"<([A-Za-z ,{}']+)(?:/(\w*))?>")
 
 
@@ -30,29 +33,7 @@ def gerund(base: str) -> str:
     head, _, tail = base.partition(" ")
     if head.endswith("e") and not head.endswith(("ee", "oe")) and head not in ("be",):
         head = "dying" if head == "die" else head[:-1] + "ing"
-    elif head in (
-        "get",
-        "put",
-        "cut",
-        "let",
-        "sit",
-        "win",
-        "run",
-        "drop",
-        "ship",
-        "set",
-        "dig",
-        "chop",
-        "bet",
-        "wrap",
-        "forget",
-        "grab",
-        "knit",
-        "shred",
-        "snap",
-        "scrap",
-        "swap",
-    ):
+    elif head in _DOUBLED:
         head += head[-1] + "ing"
     else:
         head += "ing"
