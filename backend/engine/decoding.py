@@ -59,7 +59,7 @@ class _Caller:
     keep_logits: bool
     noise: torch.Generator
     picked: int = 0  # tokens so far
-    told: int = 0
+    reported: int = 0
     failure: Exception | None = None
 
     @property
@@ -127,11 +127,11 @@ class DecodeBatch:
 
     def _next(self, caller: _Caller) -> bool:
         """Whether there is a token that a caller has not been told; computed now if need be."""
-        while caller.told == caller.picked and caller.going and caller.failure is None:
+        while caller.reported == caller.picked and caller.going and caller.failure is None:
             self._step()
         if caller.failure is not None:
             raise caller.failure
-        new, caller.told = caller.told < caller.picked, caller.picked
+        new, caller.reported = caller.reported < caller.picked, caller.picked
         return new
 
     def _leave(self, caller: _Caller) -> None:

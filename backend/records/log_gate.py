@@ -157,7 +157,7 @@ class GateRecord(Taxed):
 
     @property
     def verdict(self) -> Verdict:
-        return self.told[0]
+        return self.decision[0]
 
     @property
     def code(self) -> int:
@@ -165,7 +165,7 @@ class GateRecord(Taxed):
         return CODES[self.verdict]
 
     @cached_property
-    def told(self) -> tuple[Verdict, str]:
+    def decision(self) -> tuple[Verdict, str]:
         """The verdict, and why in one sentence."""
         request, seen, (low, high) = self.request, len(self.read), self.limits
         limit, sure = f"{request.max_flips:.2%}", f"with {request.level:.0%} certainty"

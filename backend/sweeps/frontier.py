@@ -37,11 +37,11 @@ NOISE = 0.05  # p from which two rates of flips count as one
 
 @dataclass(frozen=True)
 class Reading:
-    """A problem under a composition; ``said`` is what it answers, None where that cannot be read."""
+    """A problem under a composition; ``answer`` is what it says, None where that cannot be read."""
 
     flipped: bool
     tokens: int
-    said: object
+    answer: object
 
 
 Place = tuple[Cell, int]  # a cell and a problem in it
@@ -251,11 +251,11 @@ def _both(one: Readings, other: Readings, full: Readings) -> Readings:
     for place, mine in one.items():
         theirs, dense = other[place], full[place]
         tokens = mine.tokens + theirs.tokens
-        agree = mine.said is not None and mine.said == theirs.said
+        agree = mine.answer is not None and mine.answer == theirs.answer
         out[place] = (
-            Reading(mine.flipped, tokens, mine.said)
+            Reading(mine.flipped, tokens, mine.answer)
             if agree
-            else Reading(False, tokens + dense.tokens, dense.said)
+            else Reading(False, tokens + dense.tokens, dense.answer)
         )
     return out
 

@@ -72,7 +72,7 @@ def _line(
         interval = clustered(values, warmups)  # of values that are all alike it would know no doubt
         return replace(interval, low=min(interval.low, apart.low), high=max(interval.high, apart.high))
 
-    def told(of: str) -> Share:
+    def share_in(of: str) -> Share:
         return of_all([getattr(row, of) for row in rows])
 
     verdicts = [row.verdict for row in rows]
@@ -93,9 +93,9 @@ def _line(
         label=cell.label(cells),
         method=method,
         problems=len(rows),
-        accuracy=told("correct"),
-        selection=told("selection_right"),
-        as_dense=told("as_dense"),
+        accuracy=share_in("correct"),
+        selection=share_in("selection_right"),
+        as_dense=share_in("as_dense"),
         to_none=changed("none"),
         to_another=changed("another"),
         as_dense_without_none=of_all(

@@ -128,7 +128,7 @@ def gate(given: Mapping[str, Any], load: Callable[[], LoadedModel]) -> int:
                 tell(event.text)
             else:
                 record = event
-    verdict, why = record.told
+    verdict, why = record.decision
     print_said(f"{verdict}: {why}.\n{facts(record)}.", boundary_words(record.boundary_tax))
     if reader.skipped:
         print(f"{reader.skipped} bad lines of the log were passed over; the first: {reader.bad[0]}")
@@ -187,7 +187,7 @@ def report(record: GateRecord, skipped: int) -> dict[str, Any]:
     from backend.base.machine import versions
     from backend.base.serialization import as_json
 
-    verdict, why = record.told
+    verdict, why = record.decision
     low, high = record.limits
     return {
         "verdict": verdict, "why": why, "code": record.code, "flips": record.flips,

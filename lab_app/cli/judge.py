@@ -146,7 +146,7 @@ def so_far(lines: JudgeTable, done: int, total: int) -> str:
 def judge_rows(lines: JudgeTable) -> list[tuple[str, ...]]:
     """The table for people, its heads first: shares with 95% intervals."""
 
-    def shown(share: Share) -> str:
+    def share_text(share: Share) -> str:
         return "-" if share.of == 0 else f"{share.value:.1%} [{share.low:.1%}, {share.high:.1%}]"
 
     rows: list[tuple[str, ...]] = [
@@ -157,7 +157,7 @@ def judge_rows(lines: JudgeTable) -> list[tuple[str, ...]]:
     for x in lines.lines:
         picked = " ".join("-" if p.of == 0 else f"{p.value:.0%}" for p in x.picks)
         shares = [
-            shown(s)
+            share_text(s)
             for s in (x.accuracy, x.selection, x.jcr, x.jcr_without_none, x.to_none, x.to_another, x.blocks)
         ]
         rows.append((x.order, x.method, *shares, str(x.failures), str(x.near_ties), str(x.twins), picked))

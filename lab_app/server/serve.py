@@ -203,7 +203,7 @@ def launch(
                         full=lambda: lab.full,
                         counts=counts,
                         opened=[route.path_regex for route in routes],
-                        heartbeats=Heartbeats(lab.back, lab.leave, lambda: blocks.app.stop_event),
+                        heartbeats=Heartbeats(lab.tab_returned, lab.leave, lambda: blocks.app.stop_event),
                         for_programs=lambda number: is_for_programs(blocks, number),
                     ),
                     Middleware(KeptIndex, early=early_page(app.page, app.navigation)),

@@ -99,7 +99,7 @@ class QueuePlace:
         """Give it away."""
         self.turns.leave(self.ticket)
 
-    def said(self, before: int) -> str:
+    def describe(self, before: int) -> str:
         """Position and expected wait, for the person who waits."""
         expected = self.turns.expected(before, self.ticket.together)
         told = WAITING.format(before=plural(before, "run"))
@@ -120,4 +120,4 @@ def wait_for_turn(
             raise RunCancelled("Stopped while waiting.")
         if before != known or clock() - told >= TOLD_SECONDS:
             known, told = before, clock()
-            yield place.said(before)
+            yield place.describe(before)

@@ -207,7 +207,7 @@ class VisitStore:
                 if visit.cancel is not None:
                     visit.cancel.set()
 
-    def back(self, browser: str) -> None:
+    def tab_returned(self, browser: str) -> None:
         """A tab that had gone is there again."""
         with self._guard:
             for visit in self._visits.values():

@@ -15,7 +15,7 @@ _UNITS = frozenset(WORDS.things)
 _STEP = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)\.")
 
 
-def said(d: Draw, value: str, unit: str, others: tuple[int, ...], form: str | None = None) -> str:
+def state_answer(d: Draw, value: str, unit: str, others: tuple[int, ...], form: str | None = None) -> str:
     """A candidate that gives a result and shows no work; ``form`` where all candidates have the same."""
     slots = {"v": value, "u": unit, "n": d.name()}
     if form is not None:

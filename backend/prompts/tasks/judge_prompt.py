@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from backend.prompts.tasks.arithmetic import Problem, checked, draw_problem, wrong_solution
 from backend.prompts.tasks.base import Piece, Style, held_out
-from backend.prompts.tasks.candidate_words import said, same_form, unit_of, worked
+from backend.prompts.tasks.candidate_words import same_form, state_answer, unit_of, worked
 from backend.prompts.tasks.judge_words import role_text
 from backend.prompts.tasks.parts import joined, one, opened, pick, settled
 from backend.prompts.tasks.phrases import phrases
@@ -195,7 +195,7 @@ def _told(d: Draw, style: Style, results: Sequence[Value], unit: str, works: Seq
         if d.chance(show):
             texts.append(worked(d, works[at], unit))
         else:
-            texts.append(said(d, str(value), unit, others, form))
+            texts.append(state_answer(d, str(value), unit, others, form))
     return texts
 
 

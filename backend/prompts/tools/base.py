@@ -16,12 +16,12 @@ class ToolError(LabError):
 
     Args:
         message: for the person: what, which value, what is allowed, what to do.
-        said: for the agent's prompt: one short line.
+        observation: for the agent's prompt: one short line.
     """
 
-    def __init__(self, message: str, said: str) -> None:
+    def __init__(self, message: str, observation: str) -> None:
         super().__init__(message)
-        self.said = said
+        self.observation = observation
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def finish(work: Callable[[], str]) -> ToolResult:
     try:
         text = work()
     except ToolError as error:
-        text, reason = error.said, str(error)
+        text, reason = error.observation, str(error)
     wall = (time.perf_counter() - start) * 1000
     return ToolResult(_UNUSABLE.sub(_REPLACEMENT, text), reason is None, reason, wall)
 

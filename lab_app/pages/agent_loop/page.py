@@ -105,7 +105,7 @@ def read(visit: Visit, given: Given) -> RunRequest:
     return dataclasses.replace(request, probe_offsets=True)
 
 
-def told(error: LabError | None) -> Update:
+def page_errors(error: LabError | None) -> Update:
     """Messages beside their places."""
     return field_errors(error, lambda field: "question" if "question" in (field or "") else "run")
 
@@ -124,7 +124,7 @@ def arrive(page: PageBuilder, visit: Visit) -> Update:
         mine.ran = dataclasses.replace(record.request, pipeline=loop_pipeline(TURNS_AT_FIRST))
         mine.saved = True
         mine.token, mine.rows = visit.keep(record, show=False), [row_of(record, 0)]
-        found = {"question": values[QUESTION]} | shown(visit, record)
+        found = {"question": values[QUESTION]} | render_episode(visit, record)
     return found | usable_methods(page)
 
 
@@ -141,9 +141,9 @@ def refresh(visit: Visit, given: Given) -> Update:
     mine, request = state(visit), None
     try:
         request = read(visit, given)
-        update = told(None) | {"cost": html.cost(visit.engine.estimate(request), 0, 0.0)}
+        update = page_errors(None) | {"cost": html.cost(visit.engine.estimate(request), 0, 0.0)}
     except LabError as error:
-        update = told(error) | {"cost": ""}
+        update = page_errors(error) | {"cost": ""}
     asked = mine.example if request is not None and request.expected is not None else None
     update["expected"] = html.known_answer(asked, asked.values) if asked else ""
     if visit.cancel is None and mine.ran is not None:
@@ -159,7 +159,7 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         request = read(visit, given)
-        yield told(None)
+        yield page_errors(None)
         mine = state(visit)
         record: RunRecord | None = None
         outcomes: list[Outcome] = []
@@ -188,9 +188,9 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
             mine.rows.clear()
         mine.rows.append(row_of(record, len(mine.rows)))
         mine.ran, mine.token, mine.saved = request, visit.keep(record, show=False), False
-        yield shown(visit, record)
+        yield render_episode(visit, record)
 
-    yield from one_run_in_turn(lab, visit, work, told)
+    yield from one_run_in_turn(lab, visit, work, page_errors)
 
 
 def row_of(record: RunRecord, index: int) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def row_of(record: RunRecord, index: int) -> dict[str, Any]:
     return {"mode": record.request.mode, "index": index, "question": question, "turns": turns_of(record)}
 
 
-def shown(visit: Visit, record: RunRecord) -> Update:
+def render_episode(visit: Visit, record: RunRecord) -> Update:
     """A finished episode, and all so far."""
     mine, names = state(visit), {m.label: m.name for m in record.request.methods}
     modes: Any = tuple(dict.fromkeys(row["mode"] for row in mine.rows))
@@ -246,7 +246,7 @@ def turn_shown(record: RunRecord, turn: int) -> Update:
     return {"strip": {"html": strip_html(there, turn)}, "turn-figures": payload(figures)}
 
 
-def look(visit: Visit, given: Given) -> Update:
+def show_turn(visit: Visit, given: Given) -> Update:
     """Another turn."""
     record = visit.records.get(state(visit).token)
     if record is None:
@@ -332,7 +332,7 @@ def connect(page: PageBuilder) -> None:
     page.arrives(lambda visit, given: arrive(page, visit))
     page.follows(refresh, *READS, when=[page["inputs"].input])
     page.on(page.event("next"), next_example, follow=True)
-    page.on(page["turn"].input, look, "turn")
+    page.on(page["turn"].input, show_turn, "turn")
     page.stream(page["run"].click, lambda visit, given: run(page.lab, visit, given), *READS)
     page.on(page["cancel"].click, cancelled)
     page.to_pipeline(page["closer"].click, open_in_pipeline)

@@ -152,7 +152,7 @@ def arrive(page: PageBuilder, visit: Visit) -> Update:
         update |= {
             "text": [c.text for c in problem.candidates], "question": problem.question,
             "expected": problem.expected or "",
-        } | (seen := shown(visit)) | look(visit, seen)  # fmt: skip
+        } | (seen := render_judgement(visit)) | show_order(visit, seen)  # fmt: skip
     chips = [(title, name) for title, name in update["methods.choices"] if name != REPAIR]
     return update | {"methods.choices": chips}
 
@@ -245,14 +245,14 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
             elif isinstance(event, Judged):
                 mine.ran, mine.judged, mine.records, mine.saved = request, last, records, False
                 mine.token = visit.keep_result("judged", event)
-                update = shown(visit)
+                update = render_judgement(visit)
                 yield update
-                yield look(visit, update)  # drawing takes longer than it should take to read the verdict
+                yield show_order(visit, update)  # drawing takes longer than reading the verdict should
 
     yield from one_run_in_turn(lab, visit, work, lambda error: field_errors(error, slot_of))
 
 
-def shown(visit: Visit) -> Update:
+def render_judgement(visit: Visit) -> Update:
     """A finished judgement, without its figures."""
     mine = state(visit)
     assert mine.judged is not None
@@ -307,7 +307,7 @@ def saved(mine: JudgeState) -> str:
     )
 
 
-def look(visit: Visit, given: Given) -> Update:
+def show_order(visit: Visit, given: Given) -> Update:
     """The texts and the attention of one order."""
     if (picked := looked_at(visit, given)) is None:
         return {}
@@ -373,7 +373,7 @@ def connect(page: PageBuilder) -> None:
     for event, act in ((page["run"].click, run), (page.event("write"), write)):
         page.stream(event, partial(act, page.lab), *READS, follow=True)
     page.on(page["cancel"].click, cancelled)
-    page.on(page["looks"].input, look, "pick_order", "pick_method", latest=True)
+    page.on(page["looks"].input, show_order, "pick_order", "pick_method", latest=True)
     page.on(page["more"].expand, unfold, "pick_order", "pick_method")
     page.on(page["more"].collapse, fold)
     page.to_pipeline(page["closer"].click, open_in_pipeline)

@@ -23,10 +23,10 @@ READS = ("gate_target", "gate_threshold")
 def untrained(visit: Visit) -> Update:
     """A new set: what was learned of another one goes."""
     visit.pages.pop(TRAINED, None)
-    return {"gate.visible": True, "gate_set.visible": False, "view_gate": payload(())} | told("")
+    return {"gate.visible": True, "gate_set.visible": False, "view_gate": payload(())} | show_error("")
 
 
-def told(message: str) -> Update:
+def show_error(message: str) -> Update:
     """A message below the button, or none."""
     return {"gate_status": html.error(message) if message else ""}
 
@@ -36,17 +36,17 @@ def train(visit: Visit, given: Given) -> Update:
     from backend.judge.gate_training import risk_study
 
     if "judged" not in visit.results:
-        return told(text.GATE_NO_SET)
+        return show_error(text.GATE_NO_SET)
     _, judged = visit.results["judged"]
     try:
         record = risk_study(sets_of(judged), RiskRequest(), judged.model)
     except LabError as error:
-        return told(str(error))
+        return show_error(str(error))
     visit.pages[TRAINED] = record
     own = next((test.gate for test in record.tests if test.gate is not None), None)
     names = {EVERY: text.GATE_EVERY} | {label: label for label in record.methods}
     known = [(names[t.target], t.target) for t in record.tests if t.gate is not None]
-    return told("") | {
+    return show_error("") | {
         "gate_set.visible": own is not None,
         "gate_target.choices": known,
         "gate_target": own.target if own else None,
@@ -59,7 +59,7 @@ def chosen(visit: Visit, given: Given) -> Update:
     """Another gate: its own threshold."""
     record: RiskRecord | None = visit.pages.get(TRAINED)
     if record is None:
-        return told(text.GATE_NO_SET)
+        return show_error(text.GATE_NO_SET)
     gate = next((t.gate for t in record.tests if t.target == given["gate_target"] and t.gate), None)
     if gate is None:
         return {}
@@ -72,16 +72,16 @@ def moved(visit: Visit, given: Given) -> Update:
     """Another threshold: what it keeps and what that costs."""
     record: RiskRecord | None = visit.pages.get(TRAINED)
     if record is None:
-        return told(text.GATE_NO_SET)
+        return show_error(text.GATE_NO_SET)
     try:
         threshold = read_threshold(given["gate_threshold"])
     except OptionError as error:
-        return told(str(error))
+        return show_error(str(error))
     known = [test.target for test in record.tests if test.gate is not None]
     target = given["gate_target"] if given["gate_target"] in known else EVERY
     first, *rest = views(record)
     drawn = [trade_view(record, threshold, target), first, *(v for v in rest if v.key != "risk_trade")]
-    return told("") | {"view_gate": payload(drawn)}
+    return show_error("") | {"view_gate": payload(drawn)}
 
 
 def read_threshold(value: object) -> float:

@@ -75,10 +75,10 @@ def opened(log: OpenLog) -> LogsState:
 
 def arrive(page: PageBuilder, visit: Visit) -> Update:
     """The example, at the first visit, and the methods that run here."""
-    return shown(state(visit)) | usable_methods(page)
+    return render_log(state(visit)) | usable_methods(page)
 
 
-def shown(mine: LogsState) -> Update:
+def render_log(mine: LogsState) -> Update:
     """All of a log."""
     sessions = mine.log.sessions[:MOST_SESSIONS]
     return {
@@ -111,7 +111,7 @@ def upload(visit: Visit, given: Given) -> Update:
         visit.pages[KEY] = mine = opened(read(content))
     except LabError as error:
         return {"status": html.error(str(error))}
-    return shown(mine)
+    return render_log(mine)
 
 
 def read(content: bytes) -> OpenLog:

@@ -105,8 +105,8 @@ def connect_results(page: PipelinePage, act: Handlers) -> None:
     figures = [widget for name, widget in page.widgets.items() if name.startswith("view_")]
     changed = [*(page[name] for name in PICKERS), page["strip"], page["status"], *figures]
 
-    def look(visit: Visit, given: Given) -> Update:
-        return act.look(visit, *picked(given))
+    def redraw(visit: Visit, given: Given) -> Update:
+        return act.redraw(visit, *picked(given))
 
     def select(visit: Visit, given: Given, chosen: Any) -> Update:
         """A token or a segment chosen in the strip; the strip has marked it itself."""
@@ -114,18 +114,18 @@ def connect_results(page: PipelinePage, act: Handlers) -> None:
         if visit.record is None:
             return {}
         span = span_of_token(visit.record, agent, method, getattr(chosen, "token", None))
-        return act.look(visit, agent, method, span, strip=False)
+        return act.redraw(visit, agent, method, span, strip=False)
 
     def open_tab(key: str, sections: Sequence[Section]) -> Callable[[Visit, Given], Update]:
         def opened(visit: Visit, given: Given) -> Update:
-            update = act.look(visit, *picked(given), key, strip=False)
+            update = act.redraw(visit, *picked(given), key, strip=False)
             for section in sections:
                 update |= section.opened(visit, given)
             return update
 
         return opened
 
-    page.on([page[name].input for name in PICKERS], look, *PICKERS, latest=True, outputs=changed)
+    page.on([page[name].input for name in PICKERS], redraw, *PICKERS, latest=True, outputs=changed)
     page.select(page["strip"].select, select, outputs=changed)
     page.stream(
         page["view_anchors"].change,

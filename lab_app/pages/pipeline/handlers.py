@@ -130,9 +130,9 @@ class Handlers:
         run = now.arrived and now.ran != statement(form) and now.seconds <= LINK_SECONDS
         now.arrived = False
         try:
-            return sharing_html.kept(body, f"c={to_link(body)}", run)
+            return sharing_html.draft(body, f"c={to_link(body)}", run)
         except (LinkTooLong, ValueError):  # or a number that no link writes
-            return sharing_html.kept(body, "")
+            return sharing_html.draft(body, "")
 
     def _request(self, visit: Visit, form: Form) -> RunRequest:
         """The form as a request that the model has room for.
@@ -300,13 +300,13 @@ class Handlers:
             yield {"running": True, "status": html.status("Starting", "running")}
             yield from work(cancel)
         except RunCancelled:
-            yield back(visit) | {"status": html.status(text.CANCELLED, "note")}
+            yield results(visit) | {"status": html.status(text.CANCELLED, "note")}
         except LabError as error:
-            yield back(visit) | {"status": ""} | problems(error, visit, form)
+            yield results(visit) | {"status": ""} | problems(error, visit, form)
         except Exception:
             LOG.exception("a run failed")
             said = text.UNEXPECTED
-            yield back(visit) | {"status": html.status(said, "error")}
+            yield results(visit) | {"status": html.status(said, "error")}
         finally:
             cancel.set()
             visit.cancel = None
@@ -329,7 +329,7 @@ class Handlers:
 
     # -- looking closer ---------------------------------------------------------------------------
 
-    def look(
+    def redraw(
         self, visit: Visit, agent: Any, method: Any, segment: Any, tab: str | None = None, strip: bool = True
     ) -> Update:
         """Redraw the strip and the open tab for a selection."""
@@ -389,8 +389,3 @@ def staleness(visit: Visit, form: Form) -> Update:
         state(visit).told_stale = False
         return {"status": ""}
     return {}
-
-
-def back(visit: Visit) -> Update:
-    """The results that were on the screen before."""
-    return results(visit)

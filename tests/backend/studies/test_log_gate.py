@@ -146,7 +146,7 @@ def record(flips: int, seen: int, reused: int = 5, **more: Any) -> GateRecord:
 )  # fmt: skip
 def test_the_verdict_is_the_limits(found: GateRecord, code: int, said: str) -> None:
     assert found.code == code
-    assert said in found.told[1]
+    assert said in found.decision[1]
     assert GateRecord.from_bytes(found.to_bytes()) == found
 
 
@@ -242,7 +242,7 @@ def test_calls_that_cannot_be_read_are_told(tiny_model: Any) -> None:
     *_, found = log_gate(tiny_model, GateRequest(NAIVE, 0.5, calls=6), calls)
     assert isinstance(found, GateRecord)
     assert found.code == 2
-    assert "6 could not be read (" in found.told[1]
+    assert "6 could not be read (" in found.decision[1]
 
 
 @pytest.mark.parametrize(

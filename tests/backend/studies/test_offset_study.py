@@ -453,7 +453,7 @@ def test_a_measurement_is_shown_and_a_token_moves_every_figure(visit: Visit, tin
 
 
 def test_a_token_moves_every_figure_and_its_choice_holds(visit: Visit, record: OffsetStudy) -> None:
-    assert tab.pick(visit, 1, "", ":0") == tab.look(visit, "", ":0") == {}
+    assert tab.pick(visit, 1, "", ":0") == tab.show_focus(visit, "", ":0") == {}
     visit.keep_result("offsets", record)
     found = tab.render_result(visit)
     assert len(found["pick_study_place"][0]) == 2 * (1 + 3)
@@ -464,7 +464,7 @@ def test_a_token_moves_every_figure_and_its_choice_holds(visit: Visit, record: O
     assert changed == {"study_by_layer", "study_similar", "study_tokens", "study_heads"}
     pressed = f'data-pick="{state(visit).study_token}" aria-pressed="true"'
     assert pressed in moved["study_tokens"]["html"]
-    assert pressed in tab.look(visit, "1", "2:1")["study_tokens"]["html"]
+    assert pressed in tab.show_focus(visit, "1", "2:1")["study_tokens"]["html"]
     for odd in (-1, 10**6, None, "x", True, float("nan"), float("inf")):
         assert pressed in (tab.pick(visit, odd, None, {"x": 1}) or moved)["study_tokens"]["html"]
 

@@ -114,16 +114,16 @@ def test_turns_appear_one_by_one_and_stay(lab: VisitStore, visit: Visit) -> None
 
 def test_a_turn_is_looked_at(lab: VisitStore, visit: Visit) -> None:
     list(agent_loop.run(lab, visit, given(visit)))
-    found = agent_loop.look(visit, {"turn": 2})
+    found = agent_loop.show_turn(visit, {"turn": 2})
     keys = [view["key"] for view in found["turn-figures"]["views"]]
     assert keys[0] == "loop_fragments"
     assert {"ttft"} < set(keys)
     assert 'data-agent="2"' in found["strip"]["html"]
     for wrong in (9, "x", None, [1]):
         with pytest.raises(LabError, match="There is no turn"):
-            agent_loop.look(visit, {"turn": wrong})
+            agent_loop.show_turn(visit, {"turn": wrong})
     visit.records.clear()
-    assert "no longer" in agent_loop.look(visit, {"turn": 1})["status"]
+    assert "no longer" in agent_loop.show_turn(visit, {"turn": 1})["status"]
     assert "no longer" in agent_loop.open_in_pipeline(visit, {})["status"]
 
 

@@ -286,7 +286,7 @@ def test_a_typed_example_is_judged(real: VisitStore) -> None:
     assert re.search(r"<b>6 verdicts</b>, (under|about) [0-9.]+ s", told_again["cost"])
     assert "Edited" in judge.refresh(visit, made(TEXTS, methods=["naive"]))["status"]
     picked = {"pick_order": "shuffle 0", "pick_method": "naive"}
-    look = judge.look(visit, picked)
+    look = judge.show_order(visit, picked)
     assert "kv-band" in look["strip"]["html"]
     # what is read first is told first, and what is folded away is not drawn
     told = [[name for name in ("verdict", "view_attention") if name in u] for u in updates]
@@ -297,9 +297,9 @@ def test_a_typed_example_is_judged(real: VisitStore) -> None:
     assert coarse
     assert len(open_in_pipeline) == 4 * len(coarse)  # by layer, by head, by token, and the difference
     assert not coarse & open_in_pipeline
-    assert "view_more" in judge.look(visit, picked)
+    assert "view_more" in judge.show_order(visit, picked)
     judge.fold(visit, {})
-    assert "view_more" not in judge.look(visit, picked)
+    assert "view_more" not in judge.show_order(visit, picked)
     assert judge.open_in_pipeline(visit, {"pick_order": "shuffle 0"})["results.visible"] is True
     assert visit.record is mine.records["shuffle 0"]
 

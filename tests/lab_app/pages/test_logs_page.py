@@ -54,7 +54,7 @@ def log_of(*prompts: str) -> bytes:
 
 
 def test_the_page_opens_with_the_labs_own_agents_in_three_formats(visit: Any) -> None:
-    shown = page.shown(page.state(visit))
+    shown = page.render_log(page.state(visit))
     log = page.state(visit).log
     assert log.xray.formats == ("Anthropic messages", "OTLP spans", "OpenAI chat")
     assert (len(log.sessions), len(log.xray.calls), log.xray.skipped) == (6, 24, 0)

@@ -703,7 +703,7 @@ def test_a_run_without_attention_offers_it_with_one_button(handlers: Handlers, v
         visit.keep(
             dataclasses.replace(record, request=dataclasses.replace(record.request, probe_attention=asked))
         )
-        view = handlers.look(visit, None, None, None, "attention")["view_attention"]["views"][0]
+        view = handlers.redraw(visit, None, None, None, "attention")["view_attention"]["views"][0]
         assert view["key"] == key
         assert ('data-kv="attention"' in view.get("html", "")) is not asked
 

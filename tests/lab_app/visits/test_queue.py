@@ -47,7 +47,7 @@ def test_a_wait_is_expected_from_the_turns_before() -> None:
     turns = ModelQueue(clock)
     first, second, third = QueuePlace(turns), QueuePlace(turns), QueuePlace(turns)
     assert turns.expected(1) is None, "nothing was measured yet"
-    assert third.said(2) == "Others have the model: 2 runs before you."
+    assert third.describe(2) == "Others have the model: 2 runs before you."
     clock.now = 10.0
     first.leave()
     fourth = QueuePlace(turns)
@@ -56,7 +56,7 @@ def test_a_wait_is_expected_from_the_turns_before() -> None:
     clock.now = 14.0
     assert turns.expected(1) == 6.0, "of which four have passed"
     assert (
-        fourth.said(2)
+        fourth.describe(2)
         == "Others have the model: 2 runs before you. Expected wait: 16 s, as the last runs went."
     )
     clock.now = 40.0  # this one lasts longer than usual
@@ -242,7 +242,7 @@ def test_a_visit_ends_when_its_tab_stays_away_and_not_before() -> None:
     gone.cancel = None
     clock.now = LEFT_SECONDS
     assert lab.sweep() == 0
-    lab.back("tab-2")
+    lab.tab_returned("tab-2")
     clock.now += 1
     assert lab.sweep() == 1
     assert [held(lab, v) for v in (gone, back, other)] == [False, True, True]

@@ -172,10 +172,10 @@ def pick(visit: Visit, token: Any, prefix: Any, place: Any) -> Update:
     known = range(len(visit.result(KIND).tokens))
     if isinstance(token, int | float) and not isinstance(token, bool) and token in known:
         state(visit).study_token = int(token)
-    return look(visit, prefix, place)
+    return show_focus(visit, prefix, place)
 
 
-def look(visit: Visit, prefix: Any, place: Any) -> Update:
+def show_focus(visit: Visit, prefix: Any, place: Any) -> Update:
     """The figures and the text for what the boxes say."""
     if KIND not in visit.results:
         return {}
@@ -207,7 +207,7 @@ def render_result(visit: Visit) -> Update:
         "study_looks.visible": True,
         "pick_study_prefix": (prefixes, ""),
         "pick_study_place": (places, ":0"),
-        **look(visit, "", ":0"),
+        **show_focus(visit, "", ":0"),
     }
 
 
@@ -246,7 +246,7 @@ class OffsetSection(Section):
         figures = [page["study_tokens"], page[self.view], page["status"]]
         page.on(
             page["study_looks"].input,
-            lambda visit, given: look(visit, *map(given.get, PICKS)),
+            lambda visit, given: show_focus(visit, *map(given.get, PICKS)),
             *PICKS,
             latest=True,
             outputs=figures,

@@ -86,7 +86,7 @@ class Sharing:
         before = self.lab.holder(token) if isinstance(token, str) else None
         if before is None or before is visit or not isinstance(token, str):
             return {"status": html.status(text.RESUMED, "note")}
-        update = drawn(visit, before.records[token])
+        update = render_record(visit, before.records[token])
         state(visit).ran = state(before).ran if before.shown == token else None
         bench = bench_of(before, token)
         if bench is not None:
@@ -165,7 +165,7 @@ class Sharing:
         update: Update = dict.fromkeys(("error_record", "bench_shared", "run_shared"), "")
         update["status"] = html.status(said, "note")
         if found.record is not None:
-            update |= drawn(visit, found.record)
+            update |= render_record(visit, found.record)
             if found.bench is not None:
                 keep_form(visit, found.bench)
         return update | (restored(visit, step) if step is not None else {})
@@ -200,7 +200,7 @@ class Sharing:
         return state(visit).history.buttons() | (restored(visit, step) if step is not None else {})
 
 
-def drawn(visit: Visit, record: RunRecord) -> Update:
+def render_record(visit: Visit, record: RunRecord) -> Update:
     """Show a record. One that is well formed and yet makes no sense is refused, and the one before stays."""
     shown, ran = visit.shown, state(visit).ran
     try:

@@ -50,7 +50,7 @@ def link(fragment: str, said: str) -> str:
     )
 
 
-def kept(bench: Mapping[str, Any], address: str, run: bool = False) -> str:
+def draft(bench: Mapping[str, Any], address: str, run: bool = False) -> str:
     """The bench as the server last read it, for the tab's own memory and its address (``assets/share.js``).
 
     Args:
