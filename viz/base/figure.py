@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from backend.base.statistics import Share
 from viz.base.format import plot_text
 from viz.base.html import render
 from viz.base.theme import base_layout
@@ -79,10 +80,20 @@ def hatch(shape: str) -> dict[str, Any]:
     }
 
 
-def interval(below: Any, above: Any, **look: Any) -> dict[str, Any]:
-    """Error bars: how far they reach below and above each value."""
+def interval(values: Any, low: Any, high: Any, **look: Any) -> dict[str, Any]:
+    """Error bars around each value, from ``low`` to ``high``; none where an end is not known."""
+    middle, bottom, top = (np.asarray(part, dtype=float) for part in (values, low, high))
+    below, above = (
+        np.where(np.isfinite(reach), np.maximum(0, reach), 0) for reach in (middle - bottom, top - middle)
+    )
     bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
     return bars | {"thickness": 1.2, "width": 4} | look
+
+
+def share_bars(shares: Sequence[Share], scale: float = 1, **look: Any) -> dict[str, Any]:
+    """Error bars of shares with their intervals."""
+    ends = np.array([(s.value, s.low, s.high) for s in shares]).reshape(-1, 3).T * scale
+    return interval(*ends, **look)
 
 
 def colour_bar(title: str) -> dict[str, Any]:

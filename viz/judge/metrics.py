@@ -16,7 +16,7 @@ from backend.base.text import boundary_words, replication
 from backend.records.judge import Judged
 from backend.records.judge_summary import changes_of
 from backend.records.judge_tables import Counted, JudgeLine, JudgeTable
-from viz.base.figure import FigureView, Panel, colour_bar, empty_view, figure, interval
+from viz.base.figure import FigureView, Panel, colour_bar, empty_view, figure, share_bars
 from viz.base.format import NONE, clip, listing, number, plot_text, plural
 from viz.base.html import render
 from viz.base.subplots import two_panels
@@ -160,10 +160,7 @@ def shares(table: JudgeTable, judged: Judged | None = None) -> FigureView:
             drawing.add_scatter(
                 x=[100 * s.value for s in line_shares],
                 y=[f"{plot_text(line.order)}<br>{plot_text(look.name)}" for line in lines],
-                error_x=interval(
-                    [100 * (s.value - s.low) for s in line_shares],
-                    [100 * (s.high - s.value) for s in line_shares],
-                ),
+                error_x=share_bars(line_shares, 100),
                 mode="markers",
                 name=plot_text(look.name),
                 marker={"color": look.colour, "symbol": look.symbol, "size": 10},
@@ -270,11 +267,7 @@ def slots_taken(table: JudgeTable, order: str, judged: Judged | None = None) -> 
         drawing.add_bar(
             x=names,
             y=[100 * p.value for p in line.picks],
-            error_y=interval(
-                [100 * (p.value - p.low) for p in line.picks],
-                [100 * (p.high - p.value) for p in line.picks],
-                color=OUTLINE_COLOUR,
-            ),
+            error_y=share_bars(line.picks, 100, color=OUTLINE_COLOUR),
             name=plot_text(look.name),
             marker={"color": look.colour},
             hovertemplate="%{x}: %{y:.1f}%<extra>" + plot_text(look.name) + "</extra>",

@@ -119,7 +119,7 @@ def calibration_view(record: RiskRecord) -> FigureView:
         furthest = max(furthest, float(np.abs(groups.score - groups.share).max()))
         drawing.add_scatter(
             x=groups.score, y=groups.share, mode="lines+markers", customdata=groups.sets,
-            error_y=interval(groups.share - groups.low, groups.high - groups.share),
+            error_y=interval(groups.share, groups.low, groups.high),
             hovertemplate="score %{x:.2f}: %{y:.0%} of %{customdata} sets safe<extra></extra>",
             **looks[test.target],
         )  # fmt: skip
@@ -185,10 +185,7 @@ def trade_view(record: RiskRecord, threshold: float | None = None, gate: str = E
             marker=look["marker"] | {"size": 11, "color": look["line"]["color"]}, legendgroup=method,
             showlegend=False,
             hovertemplate=f"threshold {marked:.2f}: %{{x:.0%}} copied, JCR %{{y:.1%}}<extra></extra>",
-            error_y=interval(
-                [float(bought.consistency[here] - bought.low[here])],
-                [float(bought.high[here] - bought.consistency[here])],
-            ),
+            error_y=interval(*([float(x[here])] for x in (bought.consistency, bought.low, bought.high))),
         )  # fmt: skip
         sentences.append(
             f"{look['name']} copies {percent(float(bought.copied[here]), 1)} of the tokens at JCR "

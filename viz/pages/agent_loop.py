@@ -77,7 +77,7 @@ def _by_turn(
             x=turns, y=y, mode="lines+markers", name=plot_text(look.name),
             line={"color": look.colour, "width": 2, "dash": look.dash},
             marker={"symbol": look.symbol, "size": 7},
-            error_y=interval(np.subtract(y, low).clip(0), np.subtract(high, y).clip(0)),
+            error_y=interval(y, low, high),
             hovertemplate=f"{plot_text(look.name)}<br>turn %{{x}}: %{{y:.4g}}<extra></extra>",
         )  # fmt: skip
         rows += [
@@ -175,8 +175,7 @@ def success(record: LoopRecord) -> FigureView:
                 "symbol": "circle" if mode == "pinned" else "diamond",
             },
             error_x=interval(
-                share - np.array([x.right_low for x in lines_of_mode]),
-                np.array([x.right_high for x in lines_of_mode]) - share,
+                share, [x.right_low for x in lines_of_mode], [x.right_high for x in lines_of_mode]
             ),
             hovertemplate="%{y}: %{x:.1%}<extra></extra>",
         )  # fmt: skip

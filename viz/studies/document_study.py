@@ -35,11 +35,7 @@ def _bars(study: DocumentStudy, labels: list[str], colours: list[str]) -> Any:
         y=[plot_text(label) for label in labels[::-1]],
         orientation="h",
         marker={"color": colours[::-1]},
-        error_x=interval(
-            [m - low for m, (_, _, low, _) in zip(middle, shares, strict=True)][::-1],
-            [high - m for m, (_, _, _, high) in zip(middle, shares, strict=True)][::-1],
-            color="#8b95a1",
-        ),
+        error_x=interval(middle[::-1], *list(zip(*shares[::-1], strict=True))[2:], color="#8b95a1"),
         hovertemplate="%{y}: %{x:.1%}<extra></extra>",
     )
     drawing.update_layout(
@@ -125,13 +121,13 @@ def _lines(
                 continue
             xs.append(int(place))
             ys.append(good / seen)
-            lows.append(good / seen - low)
-            highs.append(high - good / seen)
+            lows.append(low)
+            highs.append(high)
             rows.append((label, int(place), good, seen, round(good / seen, 4), round(low, 4), round(high, 4)))
         aside = (index - (len(labels) - 1) / 2) * 0.06  # so that bars do not hide each other
         curve(
             drawing, [x + aside for x in xs], ys, label, METHOD_COLOURS[index % 7], size=7, customdata=xs,
-            dash=DASHES[index % 7], symbol=SYMBOLS[index % 7], error_y=interval(lows, highs),
+            dash=DASHES[index % 7], symbol=SYMBOLS[index % 7], error_y=interval(ys, lows, highs),
             hover="%{customdata}: %{y:.1%}",
         )  # fmt: skip
     drawing.update_layout(
@@ -261,7 +257,7 @@ def speed(study: DocumentStudy) -> FigureView:
         curve(
             drawing, list(times.lengths), middle, name, METHOD_COLOURS[index % 7], size=7,
             dash=DASHES[index % 7], symbol=SYMBOLS[index % 7], hover="%{x} tokens: %{y:.3g} ms",
-            error_y=interval(middle - times.low_ms[index], times.high_ms[index] - middle),
+            error_y=interval(middle, times.low_ms[index], times.high_ms[index]),
         )  # fmt: skip
         rows += [
             (

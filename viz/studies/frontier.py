@@ -3,7 +3,7 @@
 import plotly.graph_objects as go
 
 from backend.records.frontier import Frontier, FrontierPoint
-from viz.base.figure import FigureView, figure, interval
+from viz.base.figure import FigureView, figure, share_bars
 from viz.base.format import clip, percent, plot_text, plural
 from viz.base.theme import METHOD_COLOURS
 
@@ -107,9 +107,7 @@ def _draw(
     shown: dict[str, object] = {}
     if bars:
         for axis, shares in (("error_x", [p.cost for p in points]), ("error_y", [p.share for p in points])):
-            shown[axis] = interval(
-                [s.value - s.low for s in shares], [s.high - s.value for s in shares], color=colour
-            )
+            shown[axis] = share_bars(shares, color=colour)
     drawing.add_scatter(
         x=[p.cost.value for p in points], y=[p.share.value for p in points], mode=mode, name=name,
         marker={"color": colour, "size": 9 if bars else 6, "opacity": 1 if bars else 0.5},

@@ -97,7 +97,7 @@ def correlation(record: ProximityRecord, *, offsets: bool) -> FigureView:
         layer_curve(
             drawing, None, coefficients.rho, label, METHOD_COLOURS[(1, 6)[index]],
             dash=("solid", "dash")[index], symbol=("circle", "diamond")[index],
-            error_y=interval(coefficients.rho - coefficients.low, coefficients.high - coefficients.rho),
+            error_y=interval(coefficients.rho, coefficients.low, coefficients.high),
         )  # fmt: skip
         rows += [
             (

@@ -58,7 +58,7 @@ def by_ratio(record: BlendStudy, kind: str) -> FigureView:
             curve(
                 drawing, list(ratios), drawn, NAMES[choice], METHOD_COLOURS[1 + index], axis=axis,
                 symbol=SYMBOLS[index], hover="share %{x}: %{y:.4g}",
-                error_y=interval(drawn - _plottable(low, log), _plottable(high, log) - drawn),
+                error_y=interval(drawn, _plottable(low, log), _plottable(high, log)),
             )  # fmt: skip
             steps = (np.full(1, np.nan), *record.steps(kind, choice, mask)[1:])
             rows += [

@@ -79,10 +79,7 @@ def view(report: Mapping[str, Any]) -> FigureView:
         subplots.curve(
             drawing, [place + aside for place in x], y, curve.name, METHOD_COLOURS[curve.index], size=7,
             dash=DASHES[curve.index], symbol=SYMBOLS[curve.index], customdata=x, hover="%{customdata}: %{y}",
-            error_y=interval(
-                [0 if w is None else v - w for v, w in zip(y, low, strict=True)],
-                [0 if h is None else h - v for v, h in zip(y, high, strict=True)],
-            ),
+            error_y=interval(y, low, high),
         )  # fmt: skip
     percent = any(curve.percent for curve in drawn)
     drawing.update_layout(

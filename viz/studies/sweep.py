@@ -10,7 +10,7 @@ from markupsafe import Markup
 from backend.base.statistics import Share
 from backend.base.text import boundary_words, replication
 from backend.records.sweep import Comparison, SweepLine, Swept
-from viz.base.figure import FigureView, Panel, figure, interval
+from viz.base.figure import FigureView, Panel, figure, share_bars
 from viz.base.format import clip, number, percent, plot_text, plural
 from viz.base.html import html, joined, table
 from viz.base.theme import MethodStyle, method_styles
@@ -207,7 +207,6 @@ def _dots(
         if not known:
             continue
         look = looks[method]
-        ends = [(s.low, s.high) if math.isfinite(s.high - s.low) else (s.value, s.value) for _, _, s in known]
         drawing.add_scatter(
             x=[s.value for _, _, s in known],
             y=[y for y, _, _ in known],
@@ -218,11 +217,7 @@ def _dots(
             hovertemplate=f"{plot_text(look.name)}<br>%{{customdata[0]}}<br>"
             f"%{{x:{'.1%' if share else '.2f'}}}, %{{customdata[1]}} problems<extra></extra>",
             showlegend=False,
-            error_x=interval(
-                [s.value - low for (_, _, s), (low, _) in zip(known, ends, strict=True)],
-                [high - s.value for (_, _, s), (_, high) in zip(known, ends, strict=True)],
-                color=look.colour,
-            ),
+            error_x=share_bars([s for _, _, s in known], color=look.colour),
         )  # fmt: skip
     drawing.update_layout(
         yaxis={
