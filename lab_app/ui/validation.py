@@ -72,14 +72,15 @@ class FormReader:
             self.found.append(Problem(name, str(error)))
             return ""
 
-    def attempt(self, place: str, read: Callable[[], Any]) -> Any:
-        """What ``read`` gives, or None and a message at ``place``."""
+    def attempt(self, place: str | Callable[[str], str], read: Callable[[], Any]) -> Any:
+        """What ``read`` gives, or None and a message at ``place``, which may follow from the field."""
         try:
             return read()
-        except Problems as error:
-            self.found += [Problem(place, problem.message) for problem in error.found]
         except LabError as error:
-            self.found.append(Problem(place, str(error)))
+            found = error.found if isinstance(error, Problems) else (Problem(error.field or "", str(error)),)
+            for problem in found:
+                where = place if isinstance(place, str) else place(problem.field)
+                self.found.append(Problem(where, problem.message))
         return None
 
     def done(self) -> None:

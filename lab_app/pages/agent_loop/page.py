@@ -34,7 +34,7 @@ from lab_app.ui.method_choice import MOST_COLUMNS
 from lab_app.ui.one_run import cancelled, field_errors, one_run_in_turn
 from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec
 from lab_app.ui.types import Given, Update
-from lab_app.ui.validation import NumberField, Problem, Problems
+from lab_app.ui.validation import FormReader, NumberField
 from lab_app.visits.visits import Visit, VisitStore
 from viz.base.figure import FigureView, Panel
 from viz.base.format import plural
@@ -74,31 +74,13 @@ def state(visit: Visit) -> AgentLoopState:
 
 
 def read(visit: Visit, given: Given) -> RunRequest:
-    """What stands on the page as a checked request.
-
-    Raises:
-        Problems: everything that is wrong, each with its place.
-    """
-    found: list[Problem] = []
-    values, methods, turns = {QUESTION: str(given["question"] or "")}, (), LIMITS["turns"][0]
+    """What stands on the page as a checked request."""
+    reader, question = FormReader(given), str(given["question"] or "")
     mode: Mode = "free" if given["mode"] == "free" else "pinned"
-    try:
-        turns = NumberField(text.LOOP_TURNS, *LIMITS["turns"]).read(given["turns"], "turns")
-    except LabError as error:
-        found.append(Problem("turns", str(error)))
-    pipeline = loop_pipeline(turns)
-    try:
-        values = pipeline.check_values(values)
-    except LabError as error:
-        found.append(Problem("question", str(error)))
-    try:
-        methods = chosen_methods(given, MOST_COLUMNS)
-    except Problems as error:
-        found += [Problem("methods", problem.message) for problem in error.found]
-    except LabError as error:
-        found.append(Problem("methods", str(error)))
-    if found:
-        raise Problems(found)
+    turns = reader.number("turns", NumberField(text.LOOP_TURNS, *LIMITS["turns"]))
+    values = reader.attempt("question", lambda: loop_pipeline(turns).check_values({QUESTION: question}))
+    methods = reader.attempt("methods", lambda: chosen_methods(given, MOST_COLUMNS))
+    reader.done()
     asked = state(visit).example
     known = asked.answer if asked is not None and dict(asked.values) == values else None
     request = LoopRequest(methods, turns=turns, modes=(mode,)).episode(Example(values, known), mode)

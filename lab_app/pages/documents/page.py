@@ -27,7 +27,7 @@ from lab_app.ui.one_run import cancelled, field_errors, one_run_in_turn
 from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec
 from lab_app.ui.streaming import live
 from lab_app.ui.types import Given, Update
-from lab_app.ui.validation import Problem, Problems
+from lab_app.ui.validation import FormReader, Problem
 from lab_app.visits.visits import Visit, VisitStore
 from viz.pages.documents import documents_html
 from viz.run.comparison import comparison_html
@@ -80,33 +80,19 @@ def pipeline_of(count: int) -> Pipeline:
 
 
 def read(visit: Visit, given: Given) -> RunRequest:
-    """What stands on the page as a checked request.
-
-    Raises:
-        Problems: everything that is wrong, each with its place.
-    """
-    mine, found = state(visit), []
+    """What stands on the page as a checked request."""
+    reader, asked = FormReader(given), state(visit).example
     texts = given["text"]
-    question = str(given["question"] or "")
-    for slot, said in enumerate(texts):
-        if not said.strip():
-            found.append(Problem(f"text_{slot}", text.DOCUMENT_EMPTY.format(number=slot + 1)))
-    values = {f"document_{i}": said for i, said in enumerate(texts, 1)} | {QUESTION: question}
-    pipeline, methods = pipeline_of(len(texts)), ()
-    if not found:
-        try:
-            values = pipeline.check_values(values)
-        except LabError as error:
-            found.append(Problem(slot_of(error.field), str(error)))
-    try:
-        methods = chosen_methods(given, MOST_COLUMNS)
-    except Problems as error:
-        found += [Problem("methods", problem.message) for problem in error.found]
-    except LabError as error:
-        found.append(Problem("methods", str(error)))
-    if found:
-        raise Problems(found)
-    asked = mine.example
+    for slot, document in enumerate(texts):
+        if not document.strip():
+            reader.found.append(Problem(f"text_{slot}", text.DOCUMENT_EMPTY.format(number=slot + 1)))
+    values = {f"document_{i}": document for i, document in enumerate(texts, 1)}
+    values[QUESTION] = str(given["question"] or "")
+    pipeline = pipeline_of(len(texts))
+    if not reader.found:
+        values = reader.attempt(slot_of, lambda: pipeline.check_values(values))
+    methods = reader.attempt("methods", lambda: chosen_methods(given, MOST_COLUMNS))
+    reader.done()
     same = asked is not None and sorted(asked.values.values()) == sorted(values.values())
     return RunRequest(
         pipeline, values, methods, "pinned", Decoding(max_new_tokens=pipeline.longest_answer),

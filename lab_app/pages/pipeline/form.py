@@ -3,9 +3,10 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from backend.base.errors import LabError, OptionError
+from backend.base.errors import OptionError
 from backend.base.text import show
 from backend.prompts.pipeline import MAX_TURNS, Pipeline
 from backend.prompts.presets import Example, Preset
@@ -14,7 +15,7 @@ from backend.records.request import CONTROLS as REQUEST_CONTROLS
 from backend.records.request import Decoding, MethodChoice, RunRequest, with_controls
 from lab_app.ui.method_choice import copy_label, read_methods
 from lab_app.ui.scenarios import USUAL_WARM, WARM_LIMIT, find_preset
-from lab_app.ui.validation import NumberField, Problem, Problems
+from lab_app.ui.validation import FormReader, NumberField, Problem, Problems
 
 FORM = "form"  # the name by which a handler asks for all of it
 PICKERS = ("pick_agent", "pick_method", "pick_segment")  # what of the results is looked at
@@ -139,25 +140,15 @@ def read_request(form: Form, example: Example | None = None) -> RunRequest:
         example: the request of the set that was put on the bench; its known answer counts while the
             values are still the same.
     """
-    problems: list[Problem] = []
-
-    def attempt(read: Any) -> Any:
-        try:
-            return read()
-        except Problems as error:
-            problems.extend(error.found)
-        except LabError as error:
-            problems.append(Problem(error.field or "", str(error)))
-        return None
-
+    reader = FormReader({})
+    attempt = partial(reader.attempt, str)  # each message beside the box that it names
     pipeline = attempt(lambda: read_pipeline(form))
     values: Any = None
     if pipeline is not None:
         values = attempt(lambda: pipeline.check_values({n: form.values.get(n, "") for n in pipeline.inputs}))
     methods = attempt(lambda: chosen_methods(form))
     controls = attempt(lambda: read_controls({key: getattr(form, key) for key in REQUEST_CONTROLS}))
-    if problems:
-        raise Problems(problems)
+    reader.done()
     same = example is not None and all(values.get(k) == v for k, v in example.values.items())
     return RunRequest(
         pipeline, values, methods, **controls,
