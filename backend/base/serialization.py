@@ -17,6 +17,9 @@ from backend.base.bounded_json import JSON_BYTES, excess
 from backend.base.errors import RecordError
 
 T = TypeVar("T")
+# ``metadata`` of a field that is written only where it is not its default: a request without it stays the
+# text that it was before there was such a field, and rows saved under that text are found
+SELDOM = {"seldom": True}
 Floats = NDArray[np.float32]  # the arrays of most records
 
 UNPACKED_BYTES = 256 * 2**20  # a file that unpacks to more is not opened
@@ -125,7 +128,11 @@ def encode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
         arrays[name] = value
         return {"$array": name}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: encode(getattr(value, f.name), arrays) for f in dataclasses.fields(value) if f.init}
+        return {
+            f.name: encode(getattr(value, f.name), arrays)
+            for f in dataclasses.fields(value)
+            if f.init and not (f.metadata.get("seldom") and getattr(value, f.name) == f.default)
+        }
     if isinstance(value, Mapping):
         return {str(k): encode(v, arrays) for k, v in value.items()}
     if isinstance(value, tuple | list):

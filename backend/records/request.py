@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from backend.base.serialization import SELDOM
 from backend.prompts.pipeline import Pipeline
 from backend.records.control import control, controls_of
 from backend.records.risk_gate import RiskGate
@@ -25,7 +26,7 @@ class MethodChoice:
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
-    exact: str = ""
+    exact: str = field(default="", metadata=SELDOM)
 
     def __post_init__(self) -> None:
         if not self.label:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -88,7 +89,7 @@ def test_near_ties_are_counted_and_never_blamed(tiny_model: Any, monkeypatch: py
 def test_a_gate_that_may_stop_stops_when_too_many_changed(
     tiny_model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LoggedCalls, "read", lambda self, index, session: None)
+    monkeypatch.setattr(LoggedCalls, "read", lambda self, index, session: SimpleNamespace(boundary_tax=None))
     monkeypatch.setattr(
         gate_study, "_row_of", lambda found, label, row: replace(row, flipped=True, reused_tokens=5)
     )

@@ -495,7 +495,7 @@ def test_a_judges_axes_are_tasks_and_its_orders_are_cells() -> None:
         ({"tasks": [{"agents": 2}]}, "needs one of pipeline, judge and trace", "tasks.1"),
         ({"tasks": [{"pipeline": "math-2", "data": "x"}]}, "has data, but no format", "tasks.1.format"),
         ({"tasks": [{"pipeline": "math-2", "data": "x", "format": "y"}]}, "there are gsm8k",
-        "tasks.1.format"), ({"tasks": [{"judge": {"regime": "loud"}}]}, "regime is 'loud'; there are",
+        "tasks.1.format"), ({"tasks": [{"judge": {"regime": "loud"}}]}, "regime is 'loud'; allowed:",
         "judge.regime"), ({"tasks": [{"judge": {}}], "modes": ["free"]}, "modes has 'free'", "modes"),
     ],
 )  # fmt: skip

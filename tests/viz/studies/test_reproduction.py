@@ -37,7 +37,7 @@ def figure_6(**arms: float) -> dict[str, Any]:
 
 
 def test_figures_and_no_tables_are_drawn() -> None:
-    assert [one.name for one in reproductions() if one.place.startswith("Figure")] == FIGURES
+    assert [one.name for one in reproductions() if one.drawn] == FIGURES
     for name in FIGURES:
         one = find(name)
         assert one.drawn
