@@ -206,21 +206,22 @@ escaped: set[tuple[str, int]] = set()
 def drawn() -> dict[str, list[Any]]:
     """Everything drawn once, with the functions that drew and the places that escaped noted."""
     found: dict[str, list[Any]] = {}
+    folder = str(FOLDER)
 
-    def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(str(FOLDER)):
+    def note(frame: FrameType, _: str, __: object) -> None:
+        if frame.f_code.co_filename.startswith(folder):
             called.add(frame.f_code)
             if frame.f_code is words.plot_text.__code__ and OPENING in str(frame.f_locals["text"]):
                 above = frame.f_back
                 assert above is not None
                 escaped.add((above.f_code.co_filename, above.f_lineno))
 
-    sys.setprofile(note)
+    sys.settrace(note)  # calls alone: a profile would be told of each return and each call into C too
     try:
         for name, draw in DRAWN.items():
             found[name] = list(draw())
     finally:
-        sys.setprofile(None)
+        sys.settrace(None)
     return found
 
 

@@ -36,6 +36,7 @@ def in_time(what: str) -> Iterator[None]:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_damaged_logs_end_in_an_answer_or_a_sentence(
     part: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
