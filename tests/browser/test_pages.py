@@ -70,7 +70,6 @@ def test_judging(opened: Watched, tiny_address: str, monkeypatch: pytest.MonkeyP
     expect(page.locator("#kv-judge-run")).to_be_visible()
     page.click('#kv-page-judge [data-pane="4"]')
     expect(page.locator("#kv-judge-pick-order select")).to_be_visible()
-    page.locator("#kv-view-judge-attention .kv-unfold").first.click()
     expect(page.locator("#kv-view-judge-attention .main-svg").first).to_be_visible()
     expect(page.locator("#kv-judge-picks tbody tr")).to_have_count(3)
     # a message about a candidate comes after the candidate has gone
