@@ -129,7 +129,7 @@ def typed_outlook(session: Workspace, request: RunRequest) -> Outlook | None:
         if usual is None or not readings:
             return None
         texts = [session.model.tokens.texts(prompt.ids) for prompt in prompts]
-        words = surprising_words(list(zip(texts, readings, strict=True)), usual)
+        words = surprising_words(list(zip(texts, readings, strict=True)), usual, _wrapped_by(session))
         calibration = _calibration(session, request)
         return outlook(readings, words, usual, calibration.prompt if calibration else None)
 
@@ -153,7 +153,7 @@ def run_familiarity(
     outside = request.pipeline.inputs
     readings = [reading(prompts[a.prompt].spans, outside, a.tokens, a.answer) for a in agents]
     texts = [prompts[a.prompt].texts for a in agents]
-    words = surprising_words(list(zip(texts, readings, strict=True)), usual)
+    words = surprising_words(list(zip(texts, readings, strict=True)), usual, _wrapped_by(session))
     calibration = _calibration(session, request)
     outlook_of_run = outlook(readings, words, usual, calibration.run if calibration else None)
     return Familiarity(tuple(agents), usual, outlook_of_run)
@@ -197,17 +197,29 @@ def _measured_surprise(session: Workspace, request: RunRequest) -> float | None:
 # -- words
 
 
-def surprising_words(parts: Sequence[tuple[Sequence[str], Reading]], usual: float) -> tuple[str, ...]:
+def _wrapped_by(session: Workspace) -> tuple[int, int]:
+    """How many tokens the chat template puts before a prompt and behind it."""
+    tokens = session.model.tokens
+    return len(tokens.opening), len(tokens.closing)
+
+
+def surprising_words(
+    parts: Sequence[tuple[Sequence[str], Reading]], usual: float, wrapped: tuple[int, int] = (0, 0)
+) -> tuple[str, ...]:
     """The most surprising words, at most ``MOST_WORDS``; of the texts from outside if any surprises there.
 
     Args:
         parts: of each agent, what each token adds to the text, and the reading of the first of them.
+        wrapped: tokens of the chat template at both ends, which are nobody's words.
     """
+    before, behind = wrapped
     for typed in (True, False):
         words: dict[str, float] = {}
         for texts, reading in parts:
-            for start, end in _words(texts[: len(reading.surprisal)]):
-                known = reading.surprisal[start:end][reading.typed[start:end] == typed]
+            inside = slice(before, len(reading.surprisal) - behind)
+            texts, nats, given = texts[inside], reading.surprisal[inside], reading.typed[inside]
+            for start, end in _words(texts):
+                known = nats[start:end][given[start:end] == typed]
                 known = known[~np.isnan(known)]
                 word = "".join(texts[start:end]).strip(" \n\t.,;:!?()\"'")
                 if len(known) and word and (most := float(known.max())) > usual:

@@ -186,6 +186,14 @@ def test_the_surprising_words_are_whole_and_those_that_were_typed_come_first():
     assert familiarity.surprising_words([(texts, one)], 10.0) == ()
 
 
+def test_the_chat_templates_tokens_are_nobodys_words():
+    """Without a question mark the token that opens the answer surprises, and nothing that was typed."""
+    texts = ("<s>", "How", " many", "<a>")
+    one = Reading(np.array([9, 1, 2, 9], np.float32), np.ones(4, bool), np.zeros(0, np.float32))
+    assert familiarity.surprising_words([(texts, one)], 5.0, (1, 1)) == ()
+    assert familiarity.surprising_words([(texts, one)], 1.5, (1, 1)) == ("many",)
+
+
 def test_the_shipped_calibration_is_that_of_the_shipped_weights_and_of_its_report():
     folder = Path(__file__).parents[3]
     found = Calibration.load(folder / "presets" / "model" / familiarity.CALIBRATION)
