@@ -181,6 +181,30 @@ LOOP = {
 }  # fmt: skip
 
 
+def test_a_judge_and_a_loop_behind_20_draws_are_what_was_saved() -> None:
+    text = section("A judge and a loop behind 20 draws")
+    lines = {x["method"]: x for x in file_of(text, "judges")["lines"]}
+    shares = ("accuracy", "as_dense", "to_none", "to_another", "tokens")
+    rows = table_rows(text, "dense's choice kept")
+    assert len(rows) == len(lines)
+    for label, cells in rows.items():
+        line = lines[{"position-only": "naive", "PAL-KV": "palkv"}.get(label, label.lower())]
+        for cell, share in zip(cells, shares, strict=True):
+            wanted = [100 * line[share][name] for name in ("value", "low", "high")]
+            said(cell, *wanted[: len(numbers(cell))])
+    saved = {(x["mode"], x["method"]): x for x in file_of(text, "loop")["summary"]}
+    for label, (pinned, free, reused, along, faster) in table_rows(text, "right, free").items():
+        for cell, mode in ((pinned, "pinned"), (free, "free")):
+            line = saved[mode, LOOP[label]]
+            said(
+                cell,
+                *(100 * x for x in (line["right"] / line["known"], line["right_low"], line["right_high"])),
+            )
+        line = saved["pinned", LOOP[label]]
+        for cell, value in ((reused, 100 * line["reused"]), (along, line["kl"]), (faster, line["ratio"])):
+            said(cell, value)
+
+
 def test_the_agent_loop_is_what_was_saved() -> None:
     text = section("An agent with tools")
     rows = table_rows(text, "right, pinned")
@@ -238,6 +262,8 @@ def test_present_weights_are_those_of_the_files() -> None:
         assert first, head
         found = json.loads((RESULTS / first[1]).read_text(encoding="utf-8"))
         weights = found["weights"] if "weights" in found else found["model"]["weights_hash"]
+        if isinstance(weights, dict):  # of a sweep, by model
+            [weights] = weights.values()
         assert weights.split()[0] == named, f"{head}: {first[1]} is of other weights"
         seen += 1
     assert seen >= 3
