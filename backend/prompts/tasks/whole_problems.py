@@ -13,6 +13,10 @@ from backend.prompts.tasks.story_teller import LARGEST, Step, Story, Teller, com
 from backend.prompts.tasks.words import Draw, kept_back, start_sentence
 
 STORIES = phrases("stories")
+# between two sentences, and not behind a title such as Dr.
+BETWEEN = re.compile(
+    "(?<=[.!])" + "".join(rf"(?<!{re.escape(x)})" for x in phrases("words").titles if x.endswith(".")) + " "
+)
 PROBLEMS = FOLDER / "problems.txt"
 TRIES, SMALL_AFTER = 300, 30
 MOST = 99  # of small numbers
@@ -57,7 +61,7 @@ def _with_asides(d: Draw, story: Story, text: str) -> str:
     """Now and then sentences that change nothing, with and without numbers, anywhere before the last one."""
     for share, patterns in ((story.filler, STORIES.filler), (story.amounts, STORIES.aside_amounts)):
         if d.chance(share * 0.8):
-            sentences = re.split(r"(?<=[.!]) ", text)
+            sentences = BETWEEN.split(text)
             aside = start_sentence(Teller(d, story).fill(d.pick(patterns)))
             sentences.insert(d.rng.randint(0, len(sentences) - 1), aside)
             text = " ".join(sentences)

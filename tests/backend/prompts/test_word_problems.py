@@ -10,7 +10,7 @@ import pytest
 
 from backend.prompts.tasks.plain_stories import draw_plain
 from backend.prompts.tasks.story_teller import LARGEST, Story, compute
-from backend.prompts.tasks.whole_problems import draw_whole, problems
+from backend.prompts.tasks.whole_problems import BETWEEN, draw_whole, problems
 from backend.prompts.tasks.words import Draw
 
 
@@ -34,3 +34,15 @@ def test_what_is_kept_back_is_another_problem() -> None:
     assert len(trained) > 5 * len(kept) > 500
     assert not {x.text for x in trained} & {x.text for x in kept}
     assert {len(x.steps) for x in problems(False, 1)} == {1}
+
+
+def test_asides_stand_between_sentences_and_not_behind_a_title() -> None:
+    text = "Dr. Bennett and Mrs. Smith had 3 keys. Oh no! One broke. How many are left?"
+    assert BETWEEN.split(text) == [
+        "Dr. Bennett and Mrs. Smith had 3 keys.", "Oh no!", "One broke.", "How many are left?",
+    ]  # fmt: skip
+    rng = random.Random(1)
+    always = Story(filler=9.0, amounts=9.0)
+    for _ in range(200):
+        text, *_ = draw_whole(Draw(rng), always, 2)
+        assert not re.search(r"\b(Dr|Mrs?|Ms)\. (It|The|There|Everybody|Nobody)\b", text), text
