@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def page(results: Path, images: Path) -> str:
                 "| figure | shows | here |",
                 "|---|---|---|",
             ]
-            lines += [f"| {figure.place} | {figure.shows} | {_where(figure)} |" for figure in figures]
+            lines += [f"| {one.place} | {one.shows} | {_where(one, results)} |" for one in figures]
             lines.append("")
     saved = [results / f"{entry.name}.json" for entry in reproductions()]
     lines += [
@@ -133,10 +134,13 @@ def page(results: Path, images: Path) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _where(one: Printed) -> str:
+def _where(one: Printed, results: Path) -> str:
     """Where the lab has a printed figure, and why no figure of ours stands beside it."""
+    named = set(re.findall("`([^`]*)`", one.here)) & {entry.name for entry in reproductions()}
+    saved = all((results / f"{name}.json").exists() for name in named)
+    absent = one.absent or ("" if saved else "no report of it is saved yet")
     said = [one.here] if one.here else []
-    said += [f"not measured here: {one.absent}"] if one.absent else []
+    said += [f"not measured here: {absent}"] if absent else []
     return "; ".join(said)
 
 

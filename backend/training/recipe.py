@@ -100,6 +100,11 @@ CURRICULUM: tuple[tuple[int, float, dict[str, int]], ...] = (
      | {"compare same": 1, "solver": 42, "worker": 3, "judge": 10, "documents one-hop": 17}
      | {"documents two-hop": 17}
      | {"prefix codebook": 5, "prefix units": 5, "prefix who": 8, "tools": 6, "program": 10}),
+    # facts written whole stand in the documents
+    (179_000_000, 1.0, {"recall copy": 1, "recall pairs": 2, "recall facts": 2, "recall roles": 1}
+     | {"compare same": 1, "solver": 40, "worker": 3, "judge": 10, "documents one-hop": 19}
+     | {"documents two-hop": 19}
+     | {"prefix codebook": 6, "prefix units": 5, "prefix who": 10, "tools": 6, "program": 13}),
 )  # fmt: skip
 
 

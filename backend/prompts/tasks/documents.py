@@ -1,11 +1,13 @@
 """Questions over facts spread across documents: one hop or two, each hop stated."""
 
 import random
+from collections.abc import Sequence
 
 from backend.prompts.tasks.base import COLORS, NAMES, PRESET_WORDS, Document, Piece, Style, held_out
 from backend.prompts.tasks.facts import Said, choose, draw_story
 from backend.prompts.tasks.layouts import draw_layout
 from backend.prompts.tasks.phrases import phrases
+from backend.prompts.tasks.whole_facts import Sentence, draw_whole_story
 from backend.prompts.tasks.words import Draw, start_sentence
 
 DOCUMENTS = phrases("documents")
@@ -16,6 +18,7 @@ FOODS: tuple[str, ...] = PRESET_WORDS.foods
 
 READER = "You read documents. Find each fact and answer the question."
 STOCK = 0.32  # of what training sees
+WHOLE = 0.5  # of the others: facts that are written whole
 # by relation: its sentence, and the question about it
 FACTS: dict[str, str] = PRESET_WORDS.facts
 ONE_HOP: dict[str, str] = PRESET_WORDS.one_hop
@@ -129,7 +132,8 @@ def _open(rng: random.Random, style: Style, held: bool, kind: str, size: int | N
         most = 3 + round(7 * style.level)
         count = size or min(rng.randint(1, most), rng.randint(1, most))
         beside = max(count, 2) - hops + rng.randint(0, 1 + round((2 + count * 1.4) * style.level))
-        story = draw_story(draw, hops, max(1, beside))
+        whole = style.wording == "any" and draw.chance(WHOLE)
+        story = (draw_whole_story if whole else draw_story)(draw, hops, max(1, beside))
         texts, needed, found = _written(draw, count, story.needed, story.others, style.answers_first)
         if held_out(story.question + " ".join(texts)) == held:
             break
@@ -142,11 +146,11 @@ def _open(rng: random.Random, style: Style, held: bool, kind: str, size: int | N
 
 
 def _written(
-    draw: Draw, count: int, needed: tuple[Said, ...], others: tuple[Said, ...], first: bool
+    draw: Draw, count: int, needed: Sequence[Said | Sentence], others: Sequence[Said | Sentence], first: bool
 ) -> tuple[list[str], list[str], str]:
     """The documents' texts, the sentences that hold the needed facts, and the last of these facts in it."""
     rng = draw.rng
-    shelves: list[list[Said | None]] = [[] for _ in range(count)]
+    shelves: list[list[Said | Sentence | None]] = [[] for _ in range(count)]
     if first or count >= len(needed):
         homes = rng.sample(range(min(count, len(needed)) if first else count), min(count, len(needed)))
     else:

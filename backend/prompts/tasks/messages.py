@@ -4,6 +4,8 @@ However the prefix says it, an answer restates it in one form: ``red means 12. 1
 """
 
 from dataclasses import dataclass
+from functools import cache
+from types import SimpleNamespace
 
 from backend.prompts.tasks.base import Style
 from backend.prompts.tasks.facts import choose
@@ -11,7 +13,7 @@ from backend.prompts.tasks.layouts import choose_kept
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.words import Draw, plural, start_sentence
 
-MESSAGES = phrases("messages")
+MESSAGES, MORE = phrases("messages"), phrases("messages_trained")
 WORDS = phrases("words")
 
 
@@ -27,6 +29,18 @@ class Told:
     asked: str
     steps: str
     value: int
+
+
+@cache
+def _trained() -> SimpleNamespace:
+    """Both files' patterns."""
+    both = {key: value + getattr(MORE, key, ()) for key, value in vars(MESSAGES).items()}
+    return SimpleNamespace(**both)
+
+
+def patterns(draw: Draw) -> SimpleNamespace:
+    """The patterns of one side of the split: held-out messages use the first file's alone."""
+    return MESSAGES if draw.unseen else _trained()
 
 
 def _joined(draw: Draw, parts: list[str], lists: bool = True) -> str:
@@ -83,9 +97,9 @@ def _codebook(draw: Draw, steps: int, level: float) -> Told | None:
     words = _keys(draw, max(2, rng.randint(2, 3 + round(4 * level)), min(steps + 1, 3)))
     most = rng.choice((20, 99, 99, 999, 9999))
     book = {word: draw.number(1, most) for word in words}
-    pattern = choose(draw, MESSAGES.means)
+    pattern = choose(draw, patterns(draw).means)
     lines = [
-        (pattern if draw.chance(0.9) else choose(draw, MESSAGES.means)).format(w=w, n=n)
+        (pattern if draw.chance(0.9) else choose(draw, patterns(draw).means)).format(w=w, n=n)
         for w, n in book.items()
     ]
     first = rng.choice(words)
@@ -109,19 +123,19 @@ def _codebook(draw: Draw, steps: int, level: float) -> Told | None:
             moves.append((op, word))
     at = rng.random()
     if not moves:
-        text = choose(draw, MESSAGES.meanings).format(w=first)
+        text = choose(draw, patterns(draw).meanings).format(w=first)
     elif at < 0.25 and "*" not in dict(moves):
         names = rng.choice(({"+": "+", "-": "-"}, {"+": "plus", "-": "minus"}, {"+": "and", "-": "without"}))
-        text = choose(draw, MESSAGES.formulas).format(
+        text = choose(draw, patterns(draw).formulas).format(
             e=f"{first} " + " ".join(f"{names[op]} {w}" for op, w in moves)
         )
     else:
-        ways = {"+": MESSAGES.add, "-": MESSAGES.take, "*": MESSAGES.times}
-        start = first if draw.chance(0.12) else choose(draw, MESSAGES.start).format(w=first)
+        ways = {"+": patterns(draw).add, "-": patterns(draw).take, "*": patterns(draw).times}
+        start = first if draw.chance(0.12) else choose(draw, patterns(draw).start).format(w=first)
         text = _joined(draw, [start, *(choose(draw, ways[op]).format(w=w) for op, w in moves)])
         if draw.chance(0.25):
-            text += " " + choose(draw, MESSAGES.totals)
-    return Told(_book(draw, lines, MESSAGES.book), text, "", " ".join(told), value)
+            text += " " + choose(draw, patterns(draw).totals)
+    return Told(_book(draw, lines, patterns(draw).book), text, "", " ".join(told), value)
 
 
 def _units(draw: Draw, steps: int, level: float) -> Told | None:
@@ -130,13 +144,13 @@ def _units(draw: Draw, steps: int, level: float) -> Told | None:
     units: dict[str, int] = {}
     while len(units) < max(count, 2 if steps > 2 else 1):
         units.setdefault(
-            draw.pick_word(MESSAGES.packs) if draw.chance(0.8) else draw.word(), draw.number(2, 999)
+            draw.pick_word(patterns(draw).packs) if draw.chance(0.8) else draw.word(), draw.number(2, 999)
         )
     item, name = draw.thing(), draw.name()
-    pattern = choose(draw, MESSAGES.holds)
+    pattern = choose(draw, patterns(draw).holds)
     lines = [
         start_sentence(
-            (pattern if draw.chance(0.85) else choose(draw, MESSAGES.holds)).format(
+            (pattern if draw.chance(0.85) else choose(draw, patterns(draw).holds)).format(
                 u=u, n=n, i=item, a=_article(u)
             )
         )
@@ -146,13 +160,13 @@ def _units(draw: Draw, steps: int, level: float) -> Told | None:
     packs = draw.number(2, 99)
     if steps == 1 and draw.chance(0.12):
         total = packs * units[unit]
-        text = choose(draw, MESSAGES.packed).format(us=plural(unit), i=item, t=total, name=name)
+        text = choose(draw, patterns(draw).packed).format(us=plural(unit), i=item, t=total, name=name)
         packed = f"One {unit} holds {units[unit]}. {total} / {units[unit]} = {packs}."
         return Told(_book(draw, lines, ()), start_sentence(text), "", packed, packs)
     value = packs * units[unit]
     told = [f"One {unit} holds {units[unit]}. {packs} * {units[unit]} = {value}."]
     parts = [
-        choose(draw, MESSAGES.has).format(
+        choose(draw, patterns(draw).has).format(
             name=name, p=packs, u=unit, us=plural(unit), i=item, a=_article(unit)
         )
     ]
@@ -165,7 +179,7 @@ def _units(draw: Draw, steps: int, level: float) -> Told | None:
                 f"One {other} holds {units[other]}. {packs} * {units[other]} = {more}. "
                 f"{value} + {more} = {value + more}."
             )
-            parts.append(choose(draw, MESSAGES.other_packs).format(p=packs, us=plural(other)))
+            parts.append(choose(draw, patterns(draw).other_packs).format(p=packs, us=plural(other)))
             value += more
             continue
         loose, grows = draw.number(1, 200), draw.chance(0.65)
@@ -174,12 +188,14 @@ def _units(draw: Draw, steps: int, level: float) -> Told | None:
         result = value + loose if grows else value - loose
         told.append(f"{value} {'+' if grows else '-'} {loose} = {result}.")
         parts.append(
-            choose(draw, MESSAGES.more if grows else MESSAGES.fewer).format(m=loose, i=item, name=name)
+            choose(draw, patterns(draw).more if grows else patterns(draw).fewer).format(
+                m=loose, i=item, name=name
+            )
         )
         value = result
     text = _joined(draw, parts)
     if draw.chance(0.4):
-        text += " " + choose(draw, MESSAGES.how_many).format(i=item)
+        text += " " + choose(draw, patterns(draw).how_many).format(i=item)
     return Told(_book(draw, lines, ()), text, "", " ".join(told), value)
 
 
@@ -191,8 +207,8 @@ def _who(draw: Draw, steps: int, level: float) -> Told | None:
     if counts[0] == counts[1]:
         return None
     parts = [
-        choose(draw, MESSAGES.mine).format(n=counts[0], i=item),
-        choose(draw, MESSAGES.yours).format(n=counts[1], i=item),
+        choose(draw, patterns(draw).mine).format(n=counts[0], i=item),
+        choose(draw, patterns(draw).yours).format(n=counts[1], i=item),
     ]
     strangers = draw.chance(0.1 + 0.2 * level)
     if strangers:
@@ -205,7 +221,7 @@ def _who(draw: Draw, steps: int, level: float) -> Told | None:
     told = [("I have", "You have", f"{who} has")[at] + f" {value} {item}."]
     told[0] = ("{} writes. ", "{} reads. ", "")[at].format(who) + told[0]
     for _ in range((steps - 1) + (draw.chance(0.3) if steps > 1 else 0)):
-        event = rng.choice(MESSAGES.events)
+        event = rng.choice(patterns(draw).events)
         change = event["change"]
         more = draw.number(1, 99)
         counts[0] += change[0] * more
@@ -217,8 +233,8 @@ def _who(draw: Draw, steps: int, level: float) -> Told | None:
             result = counts[at]
             told.append(f"{value} {'+' if change[at] > 0 else '-'} {more} = {result}.")
             value = result
-    book = start_sentence(choose(draw, MESSAGES.writes).format(w=writer, r=reader))
-    asked = choose(draw, MESSAGES.ask).format(i=item, x=who)
+    book = start_sentence(choose(draw, patterns(draw).writes).format(w=writer, r=reader))
+    asked = choose(draw, patterns(draw).ask).format(i=item, x=who)
     behind = draw.chance(0.25)
     end = rng.choice((".", ".", ".\n"))
     book += end.rstrip("\n") if behind else (end if end.endswith("\n") else end + " ") + asked

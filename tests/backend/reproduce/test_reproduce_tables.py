@@ -173,6 +173,15 @@ def test_a_printed_figure_names_what_is_there() -> None:
             assert one.absent or one.here.startswith("`"), f"{one.place}: what is measured has a name"
 
 
+def test_a_printed_figure_is_called_unmeasured_where_no_report_of_its_entry_is_saved(tmp_path: Path) -> None:
+    def row(results: Path) -> str:
+        made = page(results, tmp_path).splitlines()
+        return next(line for line in made if line.startswith("| Figure 4 b |"))
+
+    assert "no report of it is saved yet" not in row(ROOT / "benchmarks" / "results" / "reproductions")
+    assert "no report of it is saved yet" in row(tmp_path)
+
+
 def test_the_saved_command_has_every_number_that_was_typed() -> None:
     said = "kvlab reproduce judges-table-1 --requests 3 --warmup 10 --warmups 20 --training-steps 0 --seed 4"
     given = commands().commands["reproduce"].make_context("reproduce", said.split()[2:]).params

@@ -1,0 +1,155 @@
+"""Facts written whole: sentences with slots, questions about them, and what answers.
+
+Relations are stated in many ways but all in one frame; these say whatever people write down about a person, a
+place or a thing. The lines are in ``presets/tasks/facts.txt``, each as ``topic ||| sentence ;; sentence |||
+question // question ||| answer``. All of them are training's: held-out documents ask about relations.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from backend.prompts.tasks.phrases import FOLDER
+from backend.prompts.tasks.words import Draw
+
+FACTS = FOLDER / "facts.txt"
+POOL = re.compile(r"\{([a-z]):([^{}]*)\}")
+SLOT = re.compile(r"\{([A-Za-z])\}")
+PEOPLE, PLACES, THINGS, COLOURS = "NMO", "PQ", "TU", "ce"
+SAME_TEMPLATE = 0.45  # of the facts beside the needed ones
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A fact as the documents say it, without its full stop."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class WholeStory:
+    """A question, the facts that answer it one after the other, other facts, and the answer."""
+
+    question: str
+    needed: tuple[Sentence, ...]
+    others: tuple[Sentence, ...]
+    answer: str
+
+
+@dataclass(frozen=True)
+class Template:
+    """One line of the file; ``pools`` are what its own slots are drawn from."""
+
+    topic: str
+    sentences: tuple[str, ...]
+    questions: tuple[str, ...]
+    answer: str
+    pools: dict[str, tuple[str, ...]]
+
+    @property
+    def keys(self) -> set[str]:
+        """The slots that tell these facts from others of the same template: asked about, or said in both."""
+        asked = {slot for question in self.questions for slot in SLOT.findall(question)}
+        if len(self.sentences) > 1:
+            first, second = (set(SLOT.findall(text)) for text in self.sentences)
+            asked |= first & second
+        return asked
+
+
+def parse(line: str) -> Template:
+    """The template of one line."""
+    pools: dict[str, tuple[str, ...]] = {}
+    for slot, options in POOL.findall(line):
+        pools[slot] = tuple(option.strip() for option in options.split("|"))
+    topic, sentences, questions, answer = POOL.sub(r"{\1}", line).split(" ||| ")
+    return Template(
+        topic.strip(), tuple(text.strip().rstrip(".") for text in sentences.split(" ;; ")),
+        tuple(text.strip() for text in questions.split(" // ")), answer.strip().strip("{}"), pools,
+    )  # fmt: skip
+
+
+@cache
+def templates(hops: int) -> tuple[Template, ...]:
+    """The templates of so many sentences."""
+    lines = FACTS.read_text(encoding="utf-8").splitlines()
+    every = (parse(line) for line in lines if line and not line.startswith("#"))
+    return tuple(template for template in every if len(template.sentences) == hops)
+
+
+def draw_whole_story(d: Draw, hops: int, count: int) -> WholeStory:
+    """A question of one hop or two, and ``count`` facts that do not answer it."""
+    template = d.rng.choice(templates(hops))
+    used: set[str] = set()
+    values = _filled(d, template, used, {})
+    others: list[Sentence] = []
+    while len(others) < count:
+        if d.chance(SAME_TEMPLATE):
+            others.append(_beside(d, template, values, used))
+        else:
+            others.append(_elsewhere(d, template, values, used))
+    return WholeStory(
+        d.say(d.rng.choice(template.questions), **values),
+        tuple(Sentence(d.say(text, **values)) for text in template.sentences),
+        tuple(others),
+        values[template.answer],
+    )
+
+
+def _beside(d: Draw, template: Template, values: dict[str, str], used: set[str]) -> Sentence:
+    """The same said of another: at least one slot that the question goes by differs."""
+    text = d.rng.choice(template.sentences)
+    slots = set(SLOT.findall(text))
+    keys = sorted(slots & template.keys)
+    other = d.rng.choice(keys)
+    kept = {s: values[s] for s in sorted(slots) if s != other and s != template.answer and d.chance(0.3)}
+    if len(template.sentences) > 1 and set(keys) & set(kept):
+        kept = {}
+    return Sentence(d.say(text, **_filled(d, template, used, kept)))
+
+
+def _elsewhere(d: Draw, template: Template, values: dict[str, str], used: set[str]) -> Sentence:
+    """A fact of another topic, often about somebody whom the question is about."""
+    while (other := d.rng.choice(templates(d.rng.choice((1, 1, 2))))).topic == template.topic:
+        pass
+    text = d.rng.choice(other.sentences)
+    kept: dict[str, str] = {}
+    for sort in (PEOPLE, PLACES, THINGS):
+        mine = [values[s] for s in sorted(values) if s in sort]
+        theirs = [s for s in SLOT.findall(text) if s in sort]
+        if mine and theirs and d.chance(0.5):
+            kept[theirs[0]] = d.rng.choice(mine)
+    return Sentence(d.say(text, **_filled(d, other, used, kept)))
+
+
+def _filled(d: Draw, template: Template, used: set[str], kept: dict[str, str]) -> dict[str, str]:
+    """A value for each slot of the template, those of ``kept`` as they are, the others not used before."""
+    slots = {s for text in (*template.sentences, *template.questions) for s in SLOT.findall(text)}
+    values = dict(kept)
+    for slot in sorted(slots - set(kept)):
+        for _ in range(20):
+            value = _value(d, slot, template.pools)
+            if value.lower() not in used and value not in values.values():
+                break
+        else:
+            value = d.word()
+        used.add(value.lower())
+        values[slot] = value
+    return values
+
+
+def _value(d: Draw, slot: str, pools: dict[str, tuple[str, ...]]) -> str:
+    if slot in pools:
+        return d.rng.choice(pools[slot]) if d.chance(0.9) else d.word()
+    if slot in PEOPLE:
+        return d.name()
+    if slot in PLACES:
+        return d.place()
+    if slot in THINGS:
+        return d.thing()
+    if slot in COLOURS:
+        return d.color()
+    if slot == "y":
+        return str(d.rng.randint(1400, 2030))
+    if slot == "h":
+        return f"{d.rng.randint(5, 22)}:{d.rng.choice(('00', '15', '30', '45', '10', '20'))}"
+    return d.word() if slot == "w" else str(d.number(2, 9999))
