@@ -12,17 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backend.bench.common import (
-    CacheShape,
-    cache_shape,
-    check,
-    conditions,
-    medians,
-    slope_of,
-    spreads,
-    steps_to,
-    timed,
-)
+from backend.bench.common import Asked, CacheShape, medians, slope_of, steps_to, timed
 from backend.bench.roofline import copy_gb_s, least_ms, percent
 from backend.cache.kernels import triton_on
 from backend.cache.kernels.mix_and_rotate import mix_and_rotate
@@ -75,20 +65,10 @@ class Pool:
 
 
 @torch.inference_mode()
-def bench_assemble(
-    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None, dtype: str | None = None
-) -> dict[str, Any]:
-    """Measure; see the module's docstring.
-
-    Args:
-        shape: ``smollm2-135m``, ``llama-8b``, or a model's name or folder, for its cache's shape alone.
-        tokens: of the span.
-        anchors: that are mixed, of equal length.
-        repeats: timed repetitions of each side.
-        device: and ``dtype``: as for :func:`backend.model.load.load_model`.
-    """
-    check(tokens, anchors, repeats)
-    kind = cache_shape(shape, device, dtype)
+def bench_assemble(asked: Asked) -> dict[str, Any]:
+    """Measure; see the module's docstring. Of the shape only the cache's counts; all anchors are mixed,
+    over a span of so many tokens."""
+    kind, tokens, anchors, repeats = asked.cache_shape(), asked.tokens, asked.anchors, asked.repeats
     pool = Pool(kind, tokens, anchors)
     separate = [pool._segment() for _ in range(anchors)]
     weights = [torch.full((tokens,), 1 / anchors, device=kind.device)] * anchors
@@ -118,23 +98,20 @@ def bench_assemble(
         pools = [(size, Pool(kind, short, size)) for size in sizes]
         sides_by_size = [(n, pool_of_size.pass_over(short, FEW)) for n, pool_of_size in pools]
         slopes.append(slope_of("anchors in the pool", sides_by_size, repeats, kind.device))
-    return {
-        "bench": "assemble",
-        "shape": shape,
-        "tokens": tokens,
-        "anchors": anchors,
-        "repeats": repeats,
-        "kernel": "triton" if triton_on(kind.device) else "torch",
-        "one_pass_ms": ms["one_pass"],
-        "layer_by_layer_ms": ms["layer_by_layer"],
+    return asked.report(
+        "assemble",
+        times,
+        kind.device,
+        kind.dtype,
+        kernel="triton" if triton_on(kind.device) else "torch",
+        one_pass_ms=ms["one_pass"],
+        layer_by_layer_ms=ms["layer_by_layer"],
         **times.ratios("layer_by_layer", "one_pass"),
-        "bytes": (anchors + 2) * tokens * kind.token_bytes,
+        bytes=(anchors + 2) * tokens * kind.token_bytes,
         # Each offset weighted and added; the base added to their sum; keys, half of it, turned with three.
-        "operations": round((2 * anchors + 1 + 1.5) * tokens * kind.token_bytes / kind.dtype.itemsize),
-        "copy_gb_s": gb_s,
-        "copy_ms": least,
-        "roofline_percent": {name: percent(least, taken) for name, taken in ms.items()},
-        "slopes": slopes,
-        "spread": spreads(times),
-        **conditions(kind.device, kind.dtype),
-    }
+        operations=round((2 * anchors + 1 + 1.5) * tokens * kind.token_bytes / kind.dtype.itemsize),
+        copy_gb_s=gb_s,
+        copy_ms=least,
+        roofline_percent={name: percent(least, taken) for name, taken in ms.items()},
+        slopes=slopes,
+    )

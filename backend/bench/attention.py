@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from backend.base.errors import OptionError
-from backend.bench.common import check, conditions, medians, spreads, timed
+from backend.bench.common import Asked, medians, timed
 from backend.bench.roofline import Rates, least_ms, percent, prefill_operations, rates, weight_bytes
-from backend.model.load import LoadedModel, load_model
+from backend.model.load import LoadedModel
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.events import RunDone
 from backend.records.hardware import SHAPES
@@ -29,32 +29,22 @@ ALLOWED_PERCENT = 10.0
 SIDES = {"off": (False, False), "offsets": (True, False), "attention": (False, True), "both": (True, True)}
 
 
-def bench_attention(
-    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None, dtype: str | None = None
-) -> dict[str, Any]:
-    """Measure; see the module's docstring.
-
-    Args:
-        shape: a model's name or folder; it has to write text, so a shape alone will not do.
-        tokens: plays no part; the preset's prompts are what they are.
-        anchors: size of the pools.
-        repeats: timed repetitions of each side.
-        device: and ``dtype``: as for :func:`backend.model.load.load_model`.
+def bench_attention(asked: Asked) -> dict[str, Any]:
+    """Measure; see the module's docstring. ``tokens`` play no part: the preset's prompts are what they are.
 
     Raises:
-        OptionError: a size is out of range, or ``shape`` names no model.
+        OptionError: ``shape`` is random weights, which write no text.
     """
-    check(tokens, anchors, repeats)
-    if shape in SHAPES:
+    if asked.shape in SHAPES:
         raise OptionError(
-            f"The shape {shape!r} has random weights and no tokenizer, and a whole run needs both. Give "
-            "'embedded', a model's folder or a hub id.",
+            f"The shape {asked.shape!r} has random weights and no tokenizer, and a whole run needs both. "
+            "Give 'embedded', a model's folder or a hub id.",
             field="bench.shape",
         )
-    model = load_model(shape, device=device, dtype=dtype)
+    model = asked.model()
     preset = load_preset(PRESET)
     examples = preset_requests(preset, WARM_UP_REQUESTS + 1)
-    reuse = MethodChoice("kvcomm", {"capacity": anchors, "gamma": 1.0})
+    reuse = MethodChoice("kvcomm", {"capacity": asked.anchors, "gamma": 1.0})
     methods = (MethodChoice("dense"), MethodChoice("naive"), reuse)
     plain = RunRequest(
         preset.pipeline, dict(examples[-1].values), methods, "pinned", Decoding(MAX_NEW_TOKENS)
@@ -75,36 +65,35 @@ def bench_attention(
 
         return act
 
-    times = timed({name: side(name) for name in SIDES}, repeats, model.device)
+    times = timed({name: side(name) for name in SIDES}, asked.repeats, model.device)
     ms = medians(times)
     ratios = {name: times.ratios(name, "off") for name in SIDES if name != "off"}
-    roof = rates(model.device, {"run": model.dtype}, repeats)
+    roof = rates(model.device, {"run": model.dtype}, asked.repeats)
     least = run_least_ms(model, records["off"], roof)
-    return {
-        "bench": "attention",
-        "shape": shape,
-        "preset": PRESET,
-        "anchors": anchors,
-        "repeats": repeats,
-        "methods": [choice.label for choice in methods],
-        "prompt_tokens": [len(prompt.token_ids) for prompt in records["off"].prompts],
+    return asked.report(
+        "attention",
+        times,
+        model.device,
+        model.dtype,
+        ("anchors",),
+        preset=PRESET,
+        methods=[choice.label for choice in methods],
+        prompt_tokens=[len(prompt.token_ids) for prompt in records["off"].prompts],
         **{f"{name}_ms": value for name, value in ms.items()},
-        "ratio": {name: ratio["ratio"] for name, ratio in ratios.items()},
-        "processor_ratio": {name: ratio.get("processor_ratio") for name, ratio in ratios.items()},
-        "allowed_percent": ALLOWED_PERCENT,
-        "offsets_percent": round(100 * (ratios["offsets"]["ratio"] - 1), 1),
+        ratio={name: ratio["ratio"] for name, ratio in ratios.items()},
+        processor_ratio={name: ratio.get("processor_ratio") for name, ratio in ratios.items()},
+        allowed_percent=ALLOWED_PERCENT,
+        offsets_percent=round(100 * (ratios["offsets"]["ratio"] - 1), 1),
         # Off means that nothing was recorded, not that it was thrown away.
-        "recorded": {
+        recorded={
             name: {"offsets": len(record.offsets), "attention": len(record.attention)}
             for name, record in records.items()
         },
-        "spread": spreads(times),
-        "copy_gb_s": roof.copy_gb_s,
-        "product_gflop_s": roof.product_gflop_s["run"],
-        "least_ms": least,
-        "roofline_percent": {name: percent(least, taken) for name, taken in ms.items()},
-        **conditions(model.device, model.dtype),
-    }
+        copy_gb_s=roof.copy_gb_s,
+        product_gflop_s=roof.product_gflop_s["run"],
+        least_ms=least,
+        roofline_percent={name: percent(least, taken) for name, taken in ms.items()},
+    )
 
 
 def run_least_ms(model: LoadedModel, record: RunRecord, roof: Rates) -> float:

@@ -147,19 +147,6 @@ def cache_shape(shape: str, device: str | None, dtype: str | None = None) -> Cac
     return CacheShape(layers, heads, dim, known["hidden_size"], Rotation((turning,) * layers), kind, where)
 
 
-def check(tokens: int, anchors: int, repeats: int) -> None:
-    """
-    Raises:
-        OptionError: a size is out of range.
-    """
-    if not 32 <= tokens <= 8000 or not 1 <= anchors <= 64 or not 1 <= repeats <= 1000:
-        raise OptionError(
-            f"tokens {tokens}, anchors {anchors}, repeats {repeats}: allowed are 32 to 8000, 1 to 64 "
-            "and 1 to 1000.",
-            field="bench",
-        )
-
-
 def check_reads(model: LoadedModel, tokens: int) -> None:
     """
     Raises:
@@ -267,3 +254,56 @@ def conditions(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
         "dtype": next(name for name, kind in DTYPES.items() if kind == dtype),
         "versions": versions(),
     }
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a benchmark is asked for; ``device`` and ``dtype`` as for :func:`backend.model.load.load_model`.
+
+    Args:
+        shape: ``smollm2-135m``, ``llama-8b`` (random weights), or a model's name or folder.
+        tokens: of the prompt or text that is measured.
+        anchors: in each pool.
+        repeats: timed repetitions of each side.
+
+    Raises:
+        OptionError: a size is out of range.
+    """
+
+    shape: str
+    tokens: int
+    anchors: int
+    repeats: int
+    device: str | None = None
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 32 <= self.tokens <= 8000 or not 1 <= self.anchors <= 64 or not 1 <= self.repeats <= 1000:
+            raise OptionError(
+                f"tokens {self.tokens}, anchors {self.anchors}, repeats {self.repeats}: allowed are 32 to "
+                "8000, 1 to 64 and 1 to 1000.",
+                field="bench",
+            )
+
+    def model(self) -> LoadedModel:
+        """The model of this shape."""
+        return model_of(self.shape, self.device, self.dtype)
+
+    def cache_shape(self) -> CacheShape:
+        """What its cache looks like, without its weights where they are random."""
+        return cache_shape(self.shape, self.device, self.dtype)
+
+    def report(
+        self,
+        bench: str,
+        times: Times,
+        device: torch.device,
+        dtype: torch.dtype,
+        sizes: Sequence[str] = ("tokens", "anchors"),
+        /,
+        **found: Any,
+    ) -> dict[str, Any]:
+        """A report on what was found: begun with what was asked, of which ``sizes`` were read, and ended with
+        the conditions."""
+        asked = {name: getattr(self, name) for name in ("shape", *sizes, "repeats")}
+        return {"bench": bench, **asked, **found, "spread": spreads(times), **conditions(device, dtype)}

@@ -12,17 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from backend.bench.common import (
-    check,
-    check_reads,
-    conditions,
-    drawn_cache,
-    medians,
-    model_of,
-    slope,
-    spreads,
-    timed,
-)
+from backend.bench.common import Asked, check_reads, drawn_cache, medians, slope, timed
 from backend.bench.roofline import copy_gb_s, least_ms, percent, weight_bytes
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
@@ -56,20 +46,9 @@ def rows_of(model: LoadedModel, tokens: int, rows: int) -> list[Prefill]:
 
 
 @torch.inference_mode()
-def bench_decode(
-    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None, dtype: str | None = None
-) -> dict[str, Any]:
-    """Measure; see the module's docstring.
-
-    Args:
-        shape: ``smollm2-135m``, ``llama-8b`` (random weights), or a model's name or folder.
-        tokens: of the longest row's prompt.
-        anchors: plays no part.
-        repeats: timed repetitions of each side.
-        device: and ``dtype``: as for :func:`backend.model.load.load_model`.
-    """
-    check(tokens, anchors, repeats)
-    model = model_of(shape, device, dtype)
+def bench_decode(asked: Asked) -> dict[str, Any]:
+    """Measure; see the module's docstring. ``tokens`` are the longest row's; anchors play no part."""
+    model, tokens, repeats = asked.model(), asked.tokens, asked.repeats
     check_reads(model, tokens + STEPS)
     engine, decoding = Endless(model), Decoding(STEPS)
     rows = rows_of(model, tokens, ROWS)
@@ -89,26 +68,24 @@ def bench_decode(
     bound = {"one_row": least(1), "batch": least(ROWS)}
     # Decoded one after the other, the rows would take ROWS times as long as one.
     throughput = {name: round(value * ROWS, 2) for name, value in times.ratios("1", str(ROWS)).items()}
-    return {
-        "bench": "decode",
-        "shape": shape,
-        "tokens": tokens,
-        "rows": ROWS,
-        "steps": STEPS,
-        "repeats": repeats,
-        "one_row_ms": alone,
-        "batch_ms": batch,
-        "ratio": throughput["ratio"],
+    return asked.report(
+        "decode",
+        times,
+        model.device,
+        model.dtype,
+        ("tokens",),
+        rows=ROWS,
+        steps=STEPS,
+        one_row_ms=alone,
+        batch_ms=batch,
         **throughput,
-        "one_row_tokens_per_s": round(1e3 * STEPS / alone, 1),
-        "batch_tokens_per_s": round(1e3 * STEPS * ROWS / batch, 1),
-        "copy_gb_s": gb_s,
-        "copy_ms": bound,
-        "roofline_percent": {
+        one_row_tokens_per_s=round(1e3 * STEPS / alone, 1),
+        batch_tokens_per_s=round(1e3 * STEPS * ROWS / batch, 1),
+        copy_gb_s=gb_s,
+        copy_ms=bound,
+        roofline_percent={
             "one_row": percent(bound["one_row"], alone),
             "batch": percent(bound["batch"], batch),
         },
-        "slopes": [slope("rows", [*FEWER, ROWS], list(ms.values()))],
-        "spread": spreads(times),
-        **conditions(model.device, model.dtype),
-    }
+        slopes=[slope("rows", [*FEWER, ROWS], list(ms.values()))],
+    )

@@ -9,17 +9,7 @@ from typing import Any
 
 import torch
 
-from backend.bench.common import (
-    CacheShape,
-    cache_shape,
-    check,
-    conditions,
-    medians,
-    slope_of,
-    spreads,
-    steps_to,
-    timed,
-)
+from backend.bench.common import Asked, CacheShape, medians, slope_of, steps_to, timed
 from backend.bench.roofline import copy_gb_s, least_ms, percent
 from backend.cache.kernels import triton_on
 from backend.cache.kernels.distances import kept_in
@@ -60,21 +50,10 @@ def _matching(sample: Sample, anchors: list[Sample]) -> Callable[[], object]:
 
 
 @torch.inference_mode()
-def bench_match(
-    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None, dtype: str | None = None
-) -> dict[str, Any]:
-    """Measure; see the module's docstring.
-
-    Args:
-        shape: ``smollm2-135m``, ``llama-8b``, or a model's name or folder, for its embeddings' width alone.
-        tokens: of the text and of every anchor.
-        anchors: in the pool, all eligible.
-        repeats: timed repetitions of each side.
-        device: as for :func:`backend.model.load.load_model`.
-        dtype: of the model; on a CPU descriptors are fp32 all the same.
-    """
-    check(tokens, anchors, repeats)
-    kind = cache_shape(shape, device, dtype)
+def bench_match(asked: Asked) -> dict[str, Any]:
+    """Measure; see the module's docstring. Of the shape only the embeddings' width counts; all anchors
+    have as many tokens as the text. On a CPU descriptors are fp32 in any case."""
+    kind, tokens, anchors, repeats = asked.cache_shape(), asked.tokens, asked.anchors, asked.repeats
     sample, pool = _pool(kind, tokens, anchors, KV_CHANNELS[0])
     weighing = PoolRules().weighing
 
@@ -93,22 +72,19 @@ def bench_match(
         "anchors in the pool": [(n, _matching(sample, pool[:n])) for n in steps_to(anchors, 1)],
         "bytes of KV that an anchor holds": [(a[0].offsets[READER].bytes, _matching(s, a)) for s, a in held],
     }
-    return {
-        "bench": "match",
-        "shape": shape,
-        "tokens": tokens,
-        "anchors": anchors,
-        "repeats": repeats,
-        "kernel": "triton" if triton_on(kind.device) else "torch",
-        "match_ms": ms["match"],
-        "one_by_one_ms": ms["one_by_one"],
+    return asked.report(
+        "match",
+        times,
+        kind.device,
+        sample.embedded.tensor.dtype,
+        kernel="triton" if triton_on(kind.device) else "torch",
+        match_ms=ms["match"],
+        one_by_one_ms=ms["one_by_one"],
         **times.ratios("one_by_one", "match"),
-        "bytes": read,
-        "operations": 3 * anchors * tokens * kind.hidden,  # a difference, its square and the sum
-        "copy_gb_s": gb_s,
-        "copy_ms": least_ms(read, gb_s),
-        "roofline_percent": {name: percent(least_ms(read, gb_s), taken) for name, taken in ms.items()},
-        "slopes": [slope_of(over, sides, repeats, kind.device) for over, sides in varied.items()],
-        "spread": spreads(times),
-        **conditions(kind.device, sample.embedded.tensor.dtype),
-    }
+        bytes=read,
+        operations=3 * anchors * tokens * kind.hidden,  # a difference, its square and the sum
+        copy_gb_s=gb_s,
+        copy_ms=least_ms(read, gb_s),
+        roofline_percent={name: percent(least_ms(read, gb_s), taken) for name, taken in ms.items()},
+        slopes=[slope_of(over, sides, repeats, kind.device) for over, sides in varied.items()],
+    )

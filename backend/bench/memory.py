@@ -13,18 +13,7 @@ from typing import Any
 import torch
 
 from backend.base.errors import OptionError
-from backend.bench.common import (
-    check,
-    check_reads,
-    conditions,
-    drawn_cache,
-    medians,
-    model_of,
-    random_segment,
-    spreads,
-    synchronise,
-    timed,
-)
+from backend.bench.common import Asked, check_reads, drawn_cache, medians, random_segment, synchronise, timed
 from backend.bench.roofline import copy_gb_s, least_ms, percent
 from backend.cache.kv_cache import KVCache
 from backend.cache.samples import SampleLog
@@ -110,23 +99,14 @@ def _parts(tokens: int) -> tuple[int, int]:
 
 
 @torch.inference_mode()
-def bench_memory(
-    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None, dtype: str | None = None
-) -> dict[str, Any]:
-    """Measure; see the module's docstring.
-
-    Args:
-        shape: ``smollm2-135m``, ``llama-8b`` (random weights), or a model's name or folder.
-        tokens: of the cache, and of each anchor with the prefix segment behind it.
-        anchors: in the pool.
-        repeats: timed repetitions.
-        device: and ``dtype``: as for :func:`backend.model.load.load_model`.
+def bench_memory(asked: Asked) -> dict[str, Any]:
+    """Measure; see the module's docstring. ``tokens`` are the cache's, and each anchor's with the prefix
+    segment behind it.
 
     Raises:
-        OptionError: a size is out of range, or the device keeps no account.
+        OptionError: the device keeps no account.
     """
-    check(tokens, anchors, repeats)
-    model = model_of(shape, device, dtype)
+    model, tokens, anchors, repeats = asked.model(), asked.tokens, asked.anchors, asked.repeats
     check_reads(model, tokens)
     if model.device.type == "mps":
         raise OptionError(
@@ -154,21 +134,18 @@ def bench_memory(
     times = timed({name: make for name, (_, make) in sides.items()}, repeats, model.device)
     ms, gb_s = medians(times), copy_gb_s(model.device, repeats)
     bound = {name: least_ms(size, gb_s) for name, (size, _) in sides.items()}
-    return {
-        "bench": "memory",
-        "shape": shape,
-        "tokens": tokens,
-        "anchors": anchors,
-        "rows": ROWS,
-        "repeats": repeats,
-        "bytes_per_token": each,
-        "predicted_bytes": {name: size for name, (size, _) in sides.items()},
-        "measured_bytes": measured,
-        "ratio": {name: round(measured[name] / size, 4) for name, (size, _) in sides.items()},
-        "ms": ms,
-        "copy_gb_s": gb_s,
-        "copy_ms": bound,
-        "roofline_percent": {name: percent(bound[name], ms[name]) for name in sides},
-        "spread": spreads(times),
-        **conditions(model.device, model.dtype),
-    }
+    return asked.report(
+        "memory",
+        times,
+        model.device,
+        model.dtype,
+        rows=ROWS,
+        bytes_per_token=each,
+        predicted_bytes={name: size for name, (size, _) in sides.items()},
+        measured_bytes=measured,
+        ratio={name: round(measured[name] / size, 4) for name, (size, _) in sides.items()},
+        ms=ms,
+        copy_gb_s=gb_s,
+        copy_ms=bound,
+        roofline_percent={name: percent(bound[name], ms[name]) for name in sides},
+    )

@@ -14,16 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from backend.base.clock import Clock
-from backend.bench.common import (
-    check,
-    check_reads,
-    conditions,
-    medians,
-    model_of,
-    spreads,
-    stronger_dense,
-    timed,
-)
+from backend.bench.common import Asked, check_reads, medians, stronger_dense, timed
 from backend.bench.reading import Reading
 from backend.bench.roofline import percent, prefill_operations, rates
 from backend.cache.offset_packing import HALF
@@ -46,22 +37,11 @@ def reading_of(model: LoadedModel, tokens: int, anchors: int) -> Reading:
     return Reading(model, 2, prefixes, texts, anchors, more)
 
 
-def bench_ttft(
-    shape: str, tokens: int, anchors: int, repeats: int, device: str | None = None, dtype: str | None = None
-) -> dict[str, Any]:
-    """Measure; see the module's docstring.
-
-    Args:
-        shape: ``embedded``, ``smollm2-135m``, ``llama-8b`` (random weights) or a model's name or folder.
-        tokens: length of the measured agent's prompt.
-        anchors: pool size V.
-        repeats: timed repetitions of each side.
-        device: and ``dtype``: as for :func:`backend.model.load.load_model`.
-    """
-    check(tokens, anchors, repeats)
-    model = model_of(shape, device, dtype)
+def bench_ttft(asked: Asked) -> dict[str, Any]:
+    """Measure; see the module's docstring."""
+    model, tokens, repeats = asked.model(), asked.tokens, asked.repeats
     check_reads(model, tokens)
-    reading = reading_of(model, tokens, anchors)
+    reading = reading_of(model, tokens, asked.anchors)
     methods = reading.methods
     sides: dict[str, Callable[[], object]] = {"dense": reading.dense}
     precisions = {"dense": model.dtype}
@@ -76,26 +56,23 @@ def bench_ttft(
     ms = medians(times)
     roof = rates(model.device, precisions, repeats)
     least = reading.least_ms(roof)
-    return {
-        "bench": "ttft",
-        "shape": shape,
-        "tokens": tokens,
-        "anchors": anchors,
-        "repeats": repeats,
+    return asked.report(
+        "ttft",
+        times,
+        model.device,
+        model.dtype,
         **{f"{name}_ms": value for name, value in ms.items()},
         **times.ratios("dense", "reuse"),
         **times.ratios("dense", "two_heaviest", "two_heaviest_ratio"),
         **(times.ratios("dense", "half", "half_ratio") if "half" in methods else {}),
         **(times.ratios("dense_bf16", "reuse", "bf16_ratio") if "dense_bf16" in sides else {}),
         **{f"{name}_parts_ms": reading.parts(name, repeats) for name in methods},
-        "spread": spreads(times),
-        "copy_gb_s": roof.copy_gb_s,
-        "product_gflop_s": roof.product_gflop_s,
-        "operations": {
+        copy_gb_s=roof.copy_gb_s,
+        product_gflop_s=roof.product_gflop_s,
+        operations={
             "dense": prefill_operations(model, tokens),
             "reuse": prefill_operations(model, tokens, 1),
         },
-        "least_ms": least,
-        "roofline_percent": {name: percent(value, ms[name]) for name, value in least.items()},
-        **conditions(model.device, model.dtype),
-    }
+        least_ms=least,
+        roofline_percent={name: percent(value, ms[name]) for name, value in least.items()},
+    )

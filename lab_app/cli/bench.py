@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable
 from typing import Any, Literal
 
 from typer import Argument, Context, Option
@@ -45,17 +44,18 @@ def bench(
             )
     given = {name: usual if context.params[name] is None else context.params[name]
              for name, usual in DEFAULTS.items()}  # fmt: skip
-    report = _measure(what)(*given.values())
+    report = _measure(what, given)
     print(json.dumps(report, indent=1))
     if wrong := report.get("wrong"):
         print(wrong, file=sys.stderr)
     return int(bool(wrong))
 
 
-def _measure(what: str) -> Callable[..., dict[str, Any]]:
-    """What measures, by its name."""
+def _measure(what: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The report of what measures, by its name."""
     from backend.bench.assemble import bench_assemble
     from backend.bench.attention import bench_attention
+    from backend.bench.common import Asked
     from backend.bench.decode import bench_decode
     from backend.bench.match import bench_match
     from backend.bench.memory import bench_memory
@@ -65,4 +65,4 @@ def _measure(what: str) -> Callable[..., dict[str, Any]]:
     return checked({
         "ttft": bench_ttft, "match": bench_match, "assemble": bench_assemble, "decode": bench_decode,
         "memory": bench_memory, "attention": bench_attention,
-    }[what])  # fmt: skip
+    }[what](Asked(**given)))  # fmt: skip
