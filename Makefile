@@ -2,7 +2,7 @@
 # make test    install what the tests need, then run every check
 #
 # Variables: MODEL (a hub id or a folder; empty: the model that ships), PYTHON (3.11 or newer), VENV, HOST, PORT, ARGS
-# (more for `kvlab serve` or pytest), JOBS (tests that run at once) and TORCH_INDEX, the package index to take torch from.
+# (more for `kvlab serve` or pytest), JOBS (tests of a kind that run at once) and TORCH_INDEX, the package index to take torch from.
 # Empty: pip's own configuration decides. A value is remembered in the environment, so it has to be given once.
 
 PYTHON      ?= python3
@@ -20,7 +20,7 @@ REQUIREMENTS := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test test-all chromium lint ruff types contracts circles format picture soak fuzz siege gpu pools renew clean FORCE
+.PHONY: help lab test test-all tests-of-code tests-in-browser chromium lint ruff types contracts circles format picture soak fuzz siege gpu pools renew clean FORCE
 
 help:
 	@echo "make lab      install, then serve the lab at http://$(HOST):$(PORT)"
@@ -47,9 +47,18 @@ test: SAMPLE := --sample
 test test-all: export PYTHONDONTWRITEBYTECODE :=
 test test-all:
 	@$(MAKE) --no-print-directory -j $(JOBS) lint chromium
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not alone and not browser" $(SAMPLE) $(ARGS); $(SOME)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "browser and not alone" $(SAMPLE) $(or $(ARGS),tests/browser); $(SOME)
+	@$(MAKE) --no-print-directory -j 2 tests-of-code tests-in-browser SAMPLE=$(SAMPLE)
 	$(BIN)/python -m pytest -m alone $(SAMPLE) $(or $(ARGS),tests/backend/sweeps); $(SOME)
+
+# These run beside each other, for journeys often wait for their page; the others stand back (nice), for a page that
+# waits for its clicks too long fails. What the journeys print is shown when they have ended.
+SPREAD := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+tests-of-code:
+	OMP_NUM_THREADS=1 nice -n 5 $(SPREAD) -m "not alone and not browser" $(SAMPLE) $(ARGS); $(SOME)
+tests-in-browser:
+	@mkdir -p build
+	OMP_NUM_THREADS=1 $(SPREAD) -m "browser and not alone" $(SAMPLE) $(or $(ARGS),tests/browser) >build/browser.log 2>&1; \
+	    found=$$?; cat build/browser.log; [ $$found = 5 ] || exit $$found
 
 # ARGS may choose tests of one kind only: that another run found none is no failure.
 SOME := found=$$?; [ $$found = 5 ] || exit $$found

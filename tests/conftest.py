@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import shutil
 import zlib
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +58,17 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("sample")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Looks for garbage neither while modules are imported nor, later, among what they hold, for it stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def state_of_the_code() -> bytes:
     """A hash of the engine's code and the shipped weights: another state draws another sample."""
     found = hashlib.sha256()
@@ -78,10 +91,17 @@ def leave_out(items: list[pytest.Item], config: pytest.Config) -> None:
     config.hook.pytest_deselected(items=left)
 
 
+def slow_first(items: list[pytest.Item]) -> None:
+    """Files with a slow test come first: begun at the end, one would let the other processes wait for it."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
     """Skip browser tests without a browser and GPU tests without a GPU; draw the sample."""
     if config.getoption("--sample"):
         leave_out(items, config)
+    slow_first(items)
     browser_tests = [item for item in items if item.get_closest_marker("browser")]
     if browser_tests and find_chromium() is None:
         # No browser can be had where the machine has no apt-get or the user is not root.

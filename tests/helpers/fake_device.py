@@ -9,11 +9,12 @@ brings it over.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 NAME = "far"
 COPIES = frozenset({"aten::copy_", "aten::_to_copy", "aten::to"})
@@ -59,9 +60,24 @@ class Far(Tensor):
         return computed(func, args, kwargs or {})
 
 
+def each(found: Callable[[Any], Any], x: Any) -> Any:
+    """What an operation takes or gives, each part as ``found`` makes it."""
+    if isinstance(x, tuple | list):
+        return type(x)(each(found, part) for part in x)
+    if isinstance(x, dict):
+        return {name: each(found, part) for name, part in x.items()}
+    return found(x)
+
+
+@cache
+def operation(func: Any) -> tuple[str, tuple[str, ...]]:
+    """Its name and those of its arguments."""
+    return func.name().split(".")[0], tuple(a.name for a in func._schema.arguments)
+
+
 def computed(func: Any, args: Any, kwargs: Any) -> Any:
     """One operation of torch of which a tensor or the result is far."""
-    name = func.name().split(".")[0]
+    name, arguments = operation(func)
     home: dict[int, Far] = {}
     met = []
 
@@ -73,11 +89,11 @@ def computed(func: Any, args: Any, kwargs: Any) -> Any:
             met.append(x)
         return torch.device("cpu") if isinstance(x, torch.device) and x.type == NAME else x
 
-    named = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
+    named = dict(zip(arguments, args, strict=False)) | kwargs
     place = named["self"].device if name == "aten::copy_" else named.get("device")
     if name == "aten::to" and "other" in named:
         place = named["other"].device
-    mine, given = tree_map(near, (args, kwargs))
+    mine, given = each(near, (args, kwargs))
     if home and met and name not in BRINGS:
         raise RuntimeError(f"{name}: tensors of {NAME} and of the CPU meet")
     there = place is None or place.type == NAME
@@ -93,7 +109,7 @@ def computed(func: Any, args: Any, kwargs: Any) -> Any:
         return home[id(x)] if id(x) in home else Far(x)
 
     with torch.inference_mode(False):  # a view of a usual tensor is one, also where inference is on
-        return tree_map(far, out)
+        return each(far, out)
 
 
 def begin() -> str:

@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import fake_device as far
@@ -28,6 +29,7 @@ from backend.cache.samples import SampleLog
 from backend.engine.cuda_graph import FixedPass
 from backend.engine.engine import Engine
 from backend.engine.prefetch import prefetched
+from backend.methods.base import Method
 from backend.methods.plan import Reuse, Term
 from backend.methods.registry import method_class, method_names
 from backend.model.load import LoadedModel, wrap_model
@@ -41,7 +43,9 @@ KVCOMM = (
     MethodChoice("kvcomm", {"top_k": 2, "codec": "half"}, "two, half"),
     MethodChoice("kvcomm", {"codec": "lossless"}, "packed"),
 )
-WRITES = Decoding(max_new_tokens=6)
+POOLED = [name for name in method_names() if method_class(name).pools is not Method.pools]
+WRITES = Decoding(max_new_tokens=4)
+FILLED = tiny.QUESTIONS[:4]  # after three of them KVCOMM mixes for the fourth
 
 
 def moved(model: LoadedModel, device: str) -> LoadedModel:
@@ -73,20 +77,27 @@ def apart(here: RunRecord, there: RunRecord) -> dict[str, float]:
     return out
 
 
-def columns(near: LoadedModel, there: LoadedModel, choices: Sequence[Any], mode: str) -> dict[str, float]:
+def columns(
+    near: LoadedModel,
+    there: LoadedModel,
+    choices: Sequence[Any],
+    mode: str,
+    questions: Sequence[str] = FILLED,
+) -> dict[str, float]:
     """Several questions through both devices; the last one's records are compared."""
     here, far_off = LabSession(near), LabSession(there)
-    found: dict[str, float] = {}
-    for question in tiny.QUESTIONS[:4]:
-        asked = tiny.request(("dense", *choices), question, mode=mode, decoding=WRITES, probe_attention=True)
-        found = apart(tiny.run(here, asked), tiny.run(far_off, asked))
-    return found
+    for question in questions[:-1]:
+        asked = tiny.request(("dense", *choices), question, mode=mode, decoding=WRITES)
+        for session in (here, far_off):
+            tiny.run(session, asked)
+    asked = replace(asked, values={"user_question": questions[-1]}, probe_attention=True)
+    return apart(tiny.run(here, asked), tiny.run(far_off, asked))
 
 
 def offloaded(near: LoadedModel, there: LoadedModel) -> dict[str, Any]:
     """Offsets of all anchors but one wait in main memory, and come back when they are mixed."""
     here, far_off = LabSession(near), LabSession(there)
-    for question in tiny.QUESTIONS[:4]:
+    for question in FILLED:
         asked = tiny.request(("dense", MethodChoice("kvcomm", {"on_device": 1})), question, decoding=WRITES)
         before, found = tiny.run(here, asked), tiny.run(far_off, asked)
     return {
@@ -145,8 +156,8 @@ def path_to_the_first_token(there: LoadedModel) -> dict[str, Any]:
     """What waits for the device between a request and its first token, with the pools full."""
     out: dict[str, Any] = {}
     session = LabSession(there)
-    for question in tiny.QUESTIONS[:4]:
-        tiny.run(session, tiny.request(("dense", "kvcomm"), question))
+    for question in FILLED:
+        tiny.run(session, tiny.request(("dense", "kvcomm"), question, decoding=WRITES))
     plain: Callable[..., Any] = Run.prefill
 
     def counted(self: Run, lane: Any, agent: int) -> Any:
@@ -155,7 +166,7 @@ def path_to_the_first_token(there: LoadedModel) -> dict[str, Any]:
 
     Run.prefill = counted
     try:
-        tiny.run(session, tiny.request(("dense", "kvcomm"), tiny.QUESTIONS[5]))
+        tiny.run(session, tiny.request(("dense", "kvcomm"), tiny.QUESTIONS[5], decoding=WRITES))
     finally:
         Run.prefill = plain
     return out
@@ -163,11 +174,10 @@ def path_to_the_first_token(there: LoadedModel) -> dict[str, Any]:
 
 def beside_the_cpu(near: LoadedModel, there: LoadedModel) -> dict[str, Any]:
     """What a device and the CPU make of the same requests, under every method."""
-    names = [name for name in method_names() if name != "dense"]
-    half = len(names) // 2
-    pinned: dict[str, float] = {}
-    for choices in (names[:half], names[half:], KVCOMM):
-        pinned |= columns(near, there, choices, "pinned")
+    others = [name for name in method_names() if name != "dense" and name not in POOLED]
+    pinned = columns(near, there, [*POOLED, *KVCOMM], "pinned")
+    for choices in (others[::2], others[1::2]):  # what they keep they have after one request
+        pinned |= columns(near, there, choices, "pinned", FILLED[-2:])
     return {
         "device": there.info.device,
         "relocatable": there.info.certificate.relocatable,

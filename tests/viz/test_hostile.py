@@ -70,6 +70,7 @@ from viz.studies import (
     sweep,
 )
 
+pytestmark = pytest.mark.slow
 FOLDER = Path(viz.__file__).parent
 OPENING = EVIL[:8]  # what is left of it where a text is cut
 #: Tags that a figure's text may have: Plotly reads these, and the lab writes no other.

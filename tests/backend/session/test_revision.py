@@ -31,7 +31,7 @@ OTHER = (
     MethodChoice("naive", {"rotate": False}, "naive 2"),
     MethodChoice("cacheblend", {}, "cacheblend"),
 )
-ASKED = (*QUESTIONS, QUESTIONS[2])
+ASKED = (*QUESTIONS[:4], QUESTIONS[2])
 
 
 def request(methods: Sequence[MethodChoice], question: str = ASKED[-1], **more: Any) -> RunRequest:

@@ -52,7 +52,6 @@ def test_the_collector_rests_meanwhile_and_goes_on_as_before(fails: bool, enable
         assert seen == [False]
         assert gc.isenabled() is enabled
     finally:
-        gc.unfreeze()
         (gc.enable if was else gc.disable)()
 
 

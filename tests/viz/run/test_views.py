@@ -93,13 +93,10 @@ RECORDS = {
 
 
 def views_of(record) -> list[FigureView | Panel]:
-    return [
-        view
-        for agent in record.agents
-        for method in record.labels
-        for tab in TABS
-        for view in tab.views(record, Selection(agent, method))
-    ]
+    """Every agent under the last method, and the last agent under every method."""
+    last, method = record.agents[-1], record.labels[-1]
+    chosen = [*((agent, method) for agent in record.agents[:-1]), *((last, label) for label in record.labels)]
+    return [view for one in chosen for tab in TABS for view in tab.views(record, Selection(*one))]
 
 
 def html_of(record) -> list[str]:
