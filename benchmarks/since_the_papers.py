@@ -1,9 +1,10 @@
 """Methods since the papers beside their controls: flips by preset with exact intervals, in Markdown.
 
 Reads the rows that ``kvlab sweep presets/sweeps/since-the-papers.yaml`` left (or ``kvlab frontier`` with that
-file as ``--held-out``): per preset and over all, answers that are not the full read's and tokens computed;
-then each method against its controls, problem by problem (McNemar's exact test, Holm's correction over the
-pairs). Prints the table, and with ``--json`` writes the numbers.
+file as ``--held-out``; ``--sweep`` names another file, such as ``droidspeak.yaml``): per preset and over all,
+answers that are not the full read's and tokens computed; then each method against its controls, problem by
+problem (McNemar's exact test, Holm's correction over the pairs). Prints the table, and with ``--json`` writes
+the numbers.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ RANDOM, QUERY = "random_k:ratio=0.2+fresh_layers=0", "query_norm:ratio=0.2+fresh
 CONTROLS = (
     ("prophetkv", RANDOM), ("prophetkv", QUERY), ("ape", "ape untuned"), ("ape", "block_attention"),
     ("relaycaching", "relay random"), ("relaycaching", "relay none"),
+    ("droidspeak", "full reuse"), ("droidspeak", "naive"), ("droidspeak", "kvcomm"),
 )  # fmt: skip
 ALL = "all"
 
@@ -46,8 +48,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", type=Path, help="the SQLite file")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--sweep", type=Path, default=SWEEP)
     args = parser.parse_args()
-    sweep = read_sweep(SWEEP)
+    sweep = read_sweep(args.sweep)
     with SweepStore(args.rows) as store:
         *_, done = run_sweep(sweep, store, Recorded(store))
         weights = store.weights(shards_of(sweep)[0].models)
@@ -72,7 +75,7 @@ def main() -> int:
         print(f"| {method} | {' | '.join(cells)} | {found[ALL]['tokens_computed']:.0%} |")
     flipped = {m: {(r.task, r.problem): r.as_dense is False for r in rows} for m, rows in by_method.items()}
     pairs: list[dict[str, Any]] = []
-    for method, control in CONTROLS:
+    for method, control in ((m, c) for m, c in CONTROLS if {m, c} <= flipped.keys()):
         mine, other = flipped[method], flipped[control]
         worse = sum(mine[k] and not other[k] for k in mine)
         better = sum(other[k] and not mine[k] for k in mine)

@@ -17,7 +17,7 @@ from backend.engine.assembled_prompt import AssembledPrompt
 from backend.engine.assembly import Assembly
 from backend.engine.decoding import DecodeBatch, Decoded
 from backend.engine.layout import lay_out
-from backend.engine.partial_layers import gather, read_above
+from backend.engine.partial_layers import gather, known_layers, read_above
 from backend.engine.prefill import Prefill
 from backend.engine.runner import ModelRunner
 from backend.engine.turns import ModelScheduler
@@ -145,7 +145,8 @@ class Engine(ModelRunner):
             layered = read_above(self.model, prompt.ids, known, spare_tokens)
         self.token_layers += layered.token_layers
         actions[:] = COMPUTED
-        actions[: plan.cut, known.tokens.numpy()] = REUSED
+        copied = np.array(known_layers(plan.cut, plan.until, self.model.info.layers), dtype=np.intp)
+        actions[np.ix_(copied, known.tokens.numpy())] = REUSED
         return layered.cache, layered.logits, layered.hidden
 
     def decode(self, prefills: Sequence[Prefill], decoding: Decoding, **more: Any) -> list[Decoded]:

@@ -8,6 +8,8 @@ token is, and the known ones need a hidden state to go on from. The plan does no
 - they enter the cut as the embeddings they were below it (*skipped*): upper layers then read states that no
   lower layer has worked on. Inconsistent, and here to be looked at.
 
+Above a second cut (``until``) they may be known again: only the layers between are then computed for them.
+
 One pass over all forwarded tokens, each seeing what stands before it; needs the model's layers one by one.
 """
 
@@ -30,10 +32,11 @@ class KnownTokens:
 
     Attributes:
         tokens: (n,) their indices, ascending; never the last of the prompt.
-        keys, values: (cut, kv_heads, n, head_dim), keys position-free.
+        keys, values: (known layers, kv_heads, n, head_dim), keys position-free.
         hidden: (n, hidden) states that go into layer ``cut``; None when the cut is above the last layer, or
             to let them skip what lies below it.
         cut: how many layers.
+        until: the layer from which on they are known again; None: nowhere.
     """
 
     tokens: Tensor
@@ -41,6 +44,12 @@ class KnownTokens:
     values: Tensor
     hidden: Tensor | None
     cut: int
+    until: int | None = None
+
+
+def known_layers(cut: int, until: int | None, layers: int) -> list[int]:
+    """Those at which known tokens are copied."""
+    return [*range(cut), *range(layers if until is None else until, layers)]
 
 
 def gather(plan: Plan, last: int, model: LoadedModel) -> KnownTokens:
@@ -50,21 +59,23 @@ def gather(plan: Plan, last: int, model: LoadedModel) -> KnownTokens:
         ModelError: some of its segments hold states for the cut, and others do not.
     """
     cut = plan.cut or 0
+    rows = known_layers(cut, plan.until, model.info.layers)
     copied = [(s, min(s.end, last) - s.start, s.action) for s in plan.steps if isinstance(s.action, Reuse)]
     copied = [(step, tokens, reuse) for step, tokens, reuse in copied if tokens > 0]
-    if not copied or not cut:
-        shape = (cut, model.info.kv_heads, 0, model.info.head_dim)
+    if not copied or not rows:
+        shape = (len(rows), model.info.kv_heads, 0, model.info.head_dim)
         empty = torch.empty(shape, dtype=model.dtype, device=model.device)
-        return KnownTokens(torch.empty(0, dtype=torch.long), empty, empty, None, cut)
+        return KnownTokens(torch.empty(0, dtype=torch.long), empty, empty, None, cut, plan.until)
     hidden = [reuse.hidden[:n] for _, n, reuse in copied if reuse.hidden is not None]
     if hidden and len(hidden) < len(copied):
         raise ModelError("Some of the plan's segments hold states to go on from, and others do not.")
     return KnownTokens(
         torch.cat([torch.arange(step.start, step.start + n) for step, n, _ in copied]),
-        torch.cat([reuse.base.keys[:cut, :, :n] for _, n, reuse in copied], dim=2),
-        torch.cat([reuse.base.values[:cut, :, :n] for _, n, reuse in copied], dim=2),
+        torch.cat([reuse.base.keys[rows, :, :n] for _, n, reuse in copied], dim=2),
+        torch.cat([reuse.base.values[rows, :, :n] for _, n, reuse in copied], dim=2),
         torch.cat(hidden) if hidden else None,
         cut,
+        plan.until,
     )
 
 
@@ -97,7 +108,7 @@ def read_above(
     """
     if why_not_layerwise(model):
         raise OptionError(
-            "Reusing lower layers alone needs the model's layers one by one, which the lab does for the "
+            "Reusing some layers alone needs the model's layers one by one, which the lab does for the "
             f"Llama and Qwen families; {model.info.name} is of another. Reuse all layers instead.",
             field="segments.form",
         )
@@ -109,20 +120,24 @@ def read_above(
     order = torch.cat([known.tokens, computed.nonzero().flatten()])
     sees = order[None] <= order[:, None]
     cache = model.new_cache(total + spare_tokens)
-    if held and known.cut:
-        room = cache.keys[: known.cut, 0, :, :held]
-        Rotation(model.rotation.layers[: known.cut]).rotate(known.keys, order[:held].to(device), room)
-        cache.values[: known.cut, 0, :, :held] = known.values
+    rows = known_layers(known.cut, known.until, layers)
+    if held and rows:
+        rotation = Rotation(tuple(model.rotation.layers[layer] for layer in rows))
+        cache.keys[rows, 0, :, :held] = rotation.rotate(known.keys, order[:held].to(device))
+        cache.values[rows, 0, :, :held] = known.values
     decoder = model.module.get_decoder()
     embedded = model.module.get_input_embeddings()(torch.tensor(ids, device=device)[order.to(device)])[None]
     hidden, at_cut, forwarded = embedded[:, held:], embedded, 0
-    masks, positions = masks_of(model, sees[held:], order), order[held:].to(device)
+    others = masks_of(model, sees[held:], order), order[held:].to(device)
+    masks, positions = others
     for layer in range(layers):
         if layer == known.cut:
             first = embedded[:, :held] if known.hidden is None else known.hidden[None].to(embedded)
             hidden = at_cut = torch.cat([first, hidden], dim=1)
             masks, positions = masks_of(model, sees, order), order.to(device)
-        cache.layers[layer].rewind(held if layer < known.cut else 0)
+        if layer == known.until:
+            hidden, (masks, positions) = hidden[:, held:], others
+        cache.layers[layer].rewind(held if layer in rows else 0)
         hidden = call_layer(model, layer, hidden, positions, masks, cache)
         forwarded += hidden.shape[1]
     if known.cut >= layers:

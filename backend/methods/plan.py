@@ -100,8 +100,9 @@ class Plan:
     beside being causal; for the rows that are forwarded, and None where causal is all. ``visible_layers``:
     the first and the last layer at which that holds, where it is not all of them; only where nothing is
     copied. ``cut``: copy the layers below it alone, and forward every token from it on
-    (:mod:`backend.engine.partial_layers`); only with steps at their places. ``temper``: at which prompt
-    tokens, (tokens,), attention is tuned, and how; without links.
+    (:mod:`backend.engine.partial_layers`); only with steps at their places. ``until``: with a cut, copy again
+    from this layer on. ``temper``: at which prompt tokens, (tokens,), attention is tuned, and how; without
+    links.
     """
 
     steps: tuple[Step, ...]
@@ -112,6 +113,7 @@ class Plan:
     visible: Tensor | None = None
     visible_layers: tuple[int, int] | None = None
     cut: int | None = None
+    until: int | None = None
     temper: Temper | None = None
 
     @property

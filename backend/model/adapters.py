@@ -1,14 +1,16 @@
-"""Shipped link tokens over a model that is loaded already: one adapted copy for all who read with it."""
+"""Shipped link tokens, and variants for one role, over a model that is loaded already: one adapted copy for
+all who read with it."""
 
 import copy
 import json
 import threading
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from backend.base.errors import ModelError
 from backend.base.text import show
-from backend.model.link_tokens import FORMAT, SHIPPED, apply_links, base_hash
+from backend.model.link_tokens import FORMAT, SHIPPED, VARIANTS, apply_links, base_hash
 from backend.model.load import LoadedModel, wrap_model
 
 _GUARD = threading.Lock()
@@ -55,10 +57,24 @@ def adapted(model: LoadedModel, name: str) -> LoadedModel:
             "these, or train some: kvlab train-links.",
             field="documents.weights",
         )
+    return _changed(model, SHIPPED, name)
+
+
+def variant(model: LoadedModel, name: str) -> LoadedModel | None:
+    """The model as it was fine-tuned for one role; None: no such variant is shipped.
+
+    Raises:
+        ModelError: it was trained on other weights.
+    """
+    known = {path.stem for path in VARIANTS.glob("*.safetensors")}
+    return _changed(model, VARIANTS, name) if name in known else None
+
+
+def _changed(model: LoadedModel, folder: Path, name: str) -> LoadedModel:
     with _GUARD:
         made = _MADE.setdefault(model.module, {})
         if name not in made:
             module, called = copy.deepcopy(model.module), f"{model.info.name}+{name}"
-            links = apply_links(module, SHIPPED / f"{name}.safetensors", called)
+            links = apply_links(module, folder / f"{name}.safetensors", called)
             made[name] = wrap_model(module, model.tokens.tokenizer, name=called, links=links)
         return made[name]

@@ -28,6 +28,8 @@ from backend.base.errors import ModelError
 
 FORMAT = "kvlab-links-1"
 SHIPPED = Path(__file__).resolve().parents[2] / "presets" / "model" / "links"
+#: Deltas alone: variants of the base for one role, which agents may run on by name.
+VARIANTS = SHIPPED.with_name("variants")
 MOST_BYTES = 16 * 2**20
 HASHED_ELEMENTS = 1 << 28
 NO_SOFT = -1
@@ -202,15 +204,15 @@ def find_links(name: str) -> Path:
     path = Path(os.path.expanduser(name))
     if path.suffix == ".safetensors":
         return path
-    shipped = sorted(p.stem for p in SHIPPED.glob("*.safetensors"))
+    shipped = {p.stem: p for folder in (VARIANTS, SHIPPED) for p in sorted(folder.glob("*.safetensors"))}
     if name not in shipped:
-        listed = ", ".join(shipped) or "none"
+        listed = ", ".join(sorted(shipped)) or "none"
         raise ModelError(
             f"There are no link tokens called {name!r}; shipped: {listed}. Name one of them, or the "
             ".safetensors file that kvlab train-links wrote.",
             field="model.name",
         )
-    return SHIPPED / f"{name}.safetensors"
+    return shipped[name]
 
 
 @torch.no_grad()

@@ -13,6 +13,7 @@ from backend.engine.cuda_graph import CudaGraphs
 from backend.engine.engine import Engine
 from backend.engine.turns import ModelScheduler
 from backend.methods.base import Finished
+from backend.model.adapters import variant
 from backend.model.load import LoadedModel
 from backend.model.weight_variants import check_sibling
 from backend.prompts.template import called
@@ -64,6 +65,8 @@ class Workspace:
         for name, other in (others or {}).items():
             check_sibling(model, other, name)
         self.others = {name: Engine(other) for name, other in (others or {}).items()}
+        every = (model, *(other for _, other in sorted((others or {}).items())))
+        self.weights_hash = "-".join(each.info.weights_hash for each in every)
         self.budget_bytes = budget_bytes
         self.streams: dict[str, Stream] = {}
         self.limits, self.rate = limits, Rate(limits.requests_a_minute)
@@ -72,17 +75,21 @@ class Workspace:
         self._held, self.runs, self.used = 0, 0, time.monotonic()
         self.memory.join(self)
         self.memory.join(WarmUpCache.on(model))
-        for each in (model, *(other.model for other in self.others.values())):
+        for each in every:
             self.memory.join(CudaGraphs.on(each))
         self.scheduler = ModelScheduler.on(model)
 
     def engine_of(self, request: RunRequest, agent: int) -> Engine:
-        """The engine of an agent's weights.
+        """The engine of an agent's weights; a variant that ships with the lab's own is made when it is asked
+        for.
 
         Raises:
             ModelError: this session has no such weights.
         """
         name = request.pipeline.agent(agent).model
+        if name and name not in self.others and (made := variant(self.model, name)) is not None:
+            self.others[name] = Engine(made)
+            self.memory.join(CudaGraphs.on(made))
         if name and name not in self.others:
             listed = ", ".join(map(repr, self.others)) or "no others"
             raise ModelError(
@@ -145,12 +152,6 @@ class Workspace:
             if self.bytes <= self.budget_bytes:
                 break
             del self.streams[key]
-
-    @property
-    def weights_hash(self) -> str:
-        """Identity of all weights that agents may run on."""
-        every = (engine.model.info.weights_hash for _, engine in sorted(self.others.items()))
-        return "-".join((self.model.info.weights_hash, *every))
 
     @property
     def bytes(self) -> int:

@@ -15,6 +15,7 @@ from backend.base.cancel import stop_if
 from backend.base.errors import BudgetError
 from backend.base.serialization import as_json, from_json
 from backend.judge.judge_lab import JudgeLab
+from backend.model.adapters import variant
 from backend.model.load import LoadedModel
 from backend.records.events import Progress, RunDone
 from backend.records.judge import JudgeOutcome, JudgeProblem, JudgeRequest
@@ -64,12 +65,14 @@ class ModelRunner:
         return self.loaded[name]
 
     def weights(self, shard: Shard) -> str:
-        """Hashes and dtypes of the model, and of a judge's other agents."""
+        """Hashes and dtypes of the model, of a judge's other agents, and of variants that agents run on."""
         names = [shard.cell.model]
         if shard.judge and shard.judge.agents:
             names.append(shard.judge.agents)
-        models = [self.model(name, names[0]).info for name in names]
-        return " ".join(f"{info.weights_hash} {info.dtype}" for info in models)
+        models: list[LoadedModel | None] = [self.model(name, names[0]) for name in names]
+        asked = {agent.model for agent in shard.pipeline.agents} if shard.pipeline else set[str]()
+        models += [variant(self.model(names[0]), name) for name in sorted(asked - {""})]
+        return " ".join(f"{one.info.weights_hash} {one.info.dtype}" for one in models if one)
 
     def run(
         self, shard: Shard, done: Collection[str], memo: Memo, cancel: threading.Event | None = None

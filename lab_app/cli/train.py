@@ -91,7 +91,7 @@ def train_links(
     warmup_steps: int | None = None,
     decay_share: float | None = Option(None, help="last part of the steps, where the rates fall to 0"),
     mixture: str | None = Option(
-        None, help="lab, paper, no-summary, no-conversation, qa-only, no-dense or apart"
+        None, help="lab, paper, no-summary, no-conversation, qa-only, no-dense, apart or brief"
     ),
     teacher: float | None = Option(
         None, help="share of the loss that follows the base's own full reading (0)"
@@ -106,7 +106,7 @@ def train_links(
     seed: int = 0,
     stop_after_steps: int | None = Option(None, help="end early; the same command goes on from there"),
 ) -> int:
-    """Train link tokens for separately encoded documents (KVLink)."""
+    """Train link tokens for separately encoded documents (KVLink), or a variant for one role."""
     from dataclasses import fields
 
     from backend.model.load import load_model

@@ -33,6 +33,11 @@ def put(props: Props) -> None:
             if name == "value":
                 value = widget.postprocess(value)
                 value = value.model_dump() if isinstance(value, BaseModel) else value
+            if name == "shown":  # messages are empty at first whether it is said or not
+                value = {
+                    node: how for node, how in value.items()
+                    if how != {"html": ""} or not node.startswith("error_")
+                }  # fmt: skip
             if name in getattr(widget, "props", {}):
                 widget.props[name] = value
             else:

@@ -85,6 +85,7 @@ METHOD_NAMES = {
     "kvpacket": "KV Packet",
     "ape": "APE",
     "relaycaching": "RelayCaching",
+    "droidspeak": "DroidSpeak",
     "repair": "Repair",
     "composed": "Composition",
     "masked": "Masked candidates",

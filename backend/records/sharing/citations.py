@@ -26,6 +26,7 @@ PAPERS: dict[str, tuple[str, ...]] = {
     "prophetkv": ("wang2026prophetkv",),
     "ape": ("yang2025ape",),
     "relaycaching": ("geng2026relaycaching",),
+    "droidspeak": ("liu2026droidspeak",),
     "repair": ("liang2026judges",),
     "masked": ("liang2026judges",),
     "recompute_slots": ("liang2026judges",),

@@ -11,11 +11,12 @@ embedded model's other tasks.
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backend.prompts.tasks import Document, Piece, Style, make_document
 from backend.prompts.tasks.base import NAMES, held_out
 from backend.prompts.tasks.documents import FACTS, ONE_HOP, RANGE, Fact, sentence
+from backend.prompts.tasks.judging import GLANCES
 
 #: Shares of the examples: kind -> parts. Names with "apart" are encoded separately.
 Mixture = Mapping[str, int]
@@ -43,6 +44,8 @@ MIXTURES: dict[str, Mixture] = {
     "apart": {"documents apart": 80, "conversation apart": 20},
     # controls that show what the dense examples contribute
     "no-dense": _without(LAB, "documents", "tasks"),
+    # a role of its own: weights of a judge that writes as little as it needs
+    "brief": {"brief": 100},
 }
 #: Tasks of the embedded model that are read as usual.
 USUAL = ("solver", "worker", "judge", "tools", "program", "prefix")
@@ -80,6 +83,10 @@ def draw(rng: random.Random, mixture: Mixture, level: float = 1.0, *, shuffle: b
         document = make_document(rng, "judge", style=style)
     elif kind.startswith("summary"):
         document = make_summary(rng)
+    elif kind == "brief":
+        document = make_document(rng, "judge", kind=rng.choice(GLANCES), style=style)
+        said = document.target.replace("Candidate ", "").rpartition(" The answer is")[0]
+        document = replace(document, pieces=(*document.pieces[:-1], Piece(said, answer=True)))
     else:
         document = make_document(rng, rng.choice(USUAL), style=style)
     return Drawn(kind, document, kind.endswith("apart"))

@@ -93,6 +93,8 @@ class LinkRecipe:
     @property
     def label(self) -> str:
         """KVLink5, Block-Attention, ..."""
+        if self.mixture == "brief":
+            return "Brief judge"
         if self.compression == "packet":
             return f"KV Packet{self.wrappers}"
         name = f"KVLink{self.links}" if self.edges or self.links else "Block-Attention"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import torch
 from tiny import QUESTIONS, TOLERANCE, request, run
 
 from backend.base.errors import LabError, ModelError, OptionError
+from backend.model.adapters import variant
+from backend.model.link_tokens import Delta, Links, base_hash, projections, save_links
 from backend.model.load import LoadedModel, wrap_model
 from backend.model.weight_variants import check_sibling
 from backend.prompts.pipeline import Pipeline
@@ -125,6 +128,26 @@ def test_unknown_weights_are_refused(tiny_model: LoadedModel, other: LoadedModel
     assert caught.value.field == "agents.2.model"
     with pytest.raises(ModelError, match=r"there are 'tuned'\. Load them"):
         run(LabSession(tiny_model, others={"tuned": other}), request(METHODS, flow=mixed(name="lost")))
+
+
+def test_a_variant_that_ships_is_made_when_an_agent_names_it(
+    tiny_model: LoadedModel, other: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backend.model.adapters.VARIANTS", tmp_path)
+    name, part = next(iter(projections(tiny_model.module).items()))
+    delta = Delta(torch.full((part.out_features, 1), 0.5), torch.full((1, part.in_features), 0.5))
+    links = Links(torch.zeros(1, 0, 64), torch.zeros(0, 64), torch.zeros(0, 64))
+    save_links(tmp_path / "tuned.safetensors", links, {name: delta}, base_hash(tiny_model.module))
+    session = LabSession(tiny_model)
+    before = session.weights_hash
+    record = run(session, request(("dense",), flow=mixed()))
+    made = session.others["tuned"].model
+    assert torch.allclose(projections(made.module)[name].weight, part.weight + 0.25)
+    assert made is variant(tiny_model, "tuned"), "made once"
+    assert any("agent 2 on 'tuned'" in note for note in record.notes)
+    assert session.weights_hash == before, "what is kept by it is found again"
+    with pytest.raises(ModelError, match=r"belong to the weights .* Train them anew"):
+        run(LabSession(other), request(("dense",), flow=mixed()))
 
 
 def changed(**config: Any) -> LoadedModel:
