@@ -4,6 +4,7 @@ the embedded one."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -101,11 +102,18 @@ class Watched:
         return page
 
 
-@pytest.fixture
-def opened(browser: Browser) -> Iterator[Watched]:
+@contextmanager
+def watching(browser: Browser) -> Iterator[Watched]:
     """Opens pages; at the end none of them may have complained."""
     watched = Watched(browser)
     yield watched
     for context in watched.contexts:
         context.close()
     assert watched.complaints == []
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Watched]:
+    """Pages of one test."""
+    with watching(browser) as watched:
+        yield watched

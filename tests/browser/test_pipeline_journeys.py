@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from backend.records.proximity import ProximityRecord
 from backend.records.run import RunRecord
-from browser.conftest import Watched
+from browser.conftest import Watched, watching
 
 
 def begun(page: Page) -> Page:
@@ -36,46 +37,62 @@ def page(opened: Watched, address: str) -> Page:
     return begun(opened(address))
 
 
-def test_first_visit_is_not_empty(page: Page) -> None:
-    expect(page.locator("#kv-comparison .kv-agent[open] .kv-cell").first).to_be_visible()
+@pytest.fixture(scope="module")
+def seen(browser: Browser, address: str) -> Iterator[Page]:
+    """One page for all that only look: they run nothing, and leave it as wide and as light as it was."""
+    with watching(browser) as opened:
+        yield begun(opened(address))
+
+
+def test_first_visit_is_not_empty(seen: Page) -> None:
+    expect(seen.locator("#kv-comparison .kv-agent[open] .kv-cell").first).to_be_visible()
     for pane, drawn in (("tokens", "#kv-strip .kv-band"), ("play", "#kv-view-play svg")):
-        page.click(f"#kv-tab-{pane}-button")
-        expect(page.locator(drawn).first).to_be_visible()
-    expect(page.locator("#kv-verdict")).to_contain_text("What would repair it?")
-    expect(page.locator("#kv-graph svg")).to_be_visible()
+        seen.click(f"#kv-tab-{pane}-button")
+        expect(seen.locator(drawn).first).to_be_visible()
+    expect(seen.locator("#kv-verdict")).to_contain_text("What would repair it?")
+    expect(seen.locator("#kv-graph svg")).to_be_visible()
 
 
-def test_model_chip_opens_the_certificate(page: Page) -> None:
-    page.click(".kv-model summary")
-    expect(page.locator(".kv-popover")).to_contain_text("key error")
+def test_model_chip_opens_the_certificate(seen: Page) -> None:
+    seen.click(".kv-model summary")
+    expect(seen.locator(".kv-popover")).to_contain_text("key error")
+    seen.click(".kv-model summary")
 
 
-def test_every_tab_draws(page: Page) -> None:
-    tabs = page.get_by_role("tab").all()
+def test_the_kinds_of_checked_examples_stand_on_one_line(seen: Page) -> None:
+    tops = seen.locator("#kv-pick-effect label").evaluate_all("found => found.map(e => e.offsetTop)")
+    assert len(tops) == 2
+    assert len(set(tops)) == 1
+
+
+def test_every_tab_draws(seen: Page) -> None:
+    tabs = seen.get_by_role("tab").all()
     assert [tab.inner_text() for tab in tabs[:3]] == ["Texts", "Play it", "Tokens"]
     for tab in tabs[1:2] + tabs[3:]:
         tab.click()
-        panel = page.locator("[role=tabpanel]:visible")
+        panel = seen.locator("[role=tabpanel]:visible")
         expect(panel.locator(".kv-card-title").first).not_to_be_empty()
 
 
-def test_selection_holds_across_tabs(page: Page) -> None:
-    page.click("#kv-tab-tokens-button")
-    page.locator("#kv-strip .kv-bracket-slot").first.click()
-    expect(page.locator("#kv-pick-segment input")).to_have_value(re.compile("question"))
-    page.get_by_role("tab", name="Offsets").click()
-    expect(page.locator("#kv-pick-segment input")).to_have_value(re.compile("question"))
-    page.locator("#kv-pick-agent input").click()
-    page.get_by_role("option", name="Inspector").click()
-    expect(page.locator("#kv-strip h4")).to_contain_text("Inspector")
+def test_selection_holds_across_tabs(seen: Page) -> None:
+    seen.click("#kv-tab-tokens-button")
+    seen.locator("#kv-strip .kv-bracket-slot").first.click()
+    expect(seen.locator("#kv-pick-segment input")).to_have_value(re.compile("question"))
+    seen.get_by_role("tab", name="Offsets").click()
+    expect(seen.locator("#kv-pick-segment input")).to_have_value(re.compile("question"))
+    seen.locator("#kv-pick-agent input").click()
+    seen.get_by_role("option", name="Inspector").click()
+    expect(seen.locator("#kv-strip h4")).to_contain_text("Inspector")
 
 
-def test_theme_and_narrow_window(page: Page) -> None:
-    page.click('[data-kv="theme"]')
-    assert page.evaluate("document.body.classList.contains('dark')")
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.wait_for_timeout(300)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+def test_theme_and_narrow_window(seen: Page) -> None:
+    seen.click('[data-kv="theme"]')
+    assert seen.evaluate("document.body.classList.contains('dark')")
+    seen.set_viewport_size({"width": 390, "height": 844})
+    seen.wait_for_timeout(300)
+    assert seen.evaluate("document.documentElement.scrollWidth") <= 390
+    seen.set_viewport_size({"width": 1280, "height": 800})
+    seen.click('[data-kv="theme"]')
 
 
 def test_run_toggle_a_step_and_compare(page: Page) -> None:
@@ -327,10 +344,3 @@ def test_preset_on_the_embedded_model(opened: Watched, embedded_address: str) ->
     expect(page.locator("#kv-run")).to_be_visible()
     expect(page.locator("#kv-comparison .kv-method-head")).to_have_count(3)
     expect(page.locator("#kv-comparison")).to_contain_text("TTFT")
-
-
-def test_the_kinds_of_checked_examples_stand_on_one_line(page: Page) -> None:
-    page.set_viewport_size({"width": 1280, "height": 800})
-    tops = page.locator("#kv-pick-effect label").evaluate_all("found => found.map(e => e.offsetTop)")
-    assert len(tops) == 2
-    assert len(set(tops)) == 1
