@@ -23,6 +23,8 @@ DONE = ROOT / "build" / "renew.json"
 LAB = (sys.executable, "-m", "lab_app.cli.main")
 TRAIN_LINKS = (*LAB, "train-links", "--rank", "32", "--steps", "1000", "--batch", "8", "--teacher", "0.5")
 TRAIN_LINKS += ("--warmup-steps", "50", "--out")
+BRIEF = (*LAB, "train-links", "--links", "0", "--no-edges", "--rank", "8", "--mixture", "brief")
+BRIEF += ("--steps", "100", "--batch", "8", "--rate", "0.002", "--warmup-steps", "10", "--out")
 
 # name: the command, and the file that takes its standard output, if any
 STEPS: dict[str, tuple[tuple[str, ...], str | None]] = {
@@ -45,6 +47,7 @@ STEPS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "links kvlink1": ((*TRAIN_LINKS, f"{LINKS}/kvlink1.safetensors", "--links", "1"), None),
     "links kvlink0": ((*TRAIN_LINKS, f"{LINKS}/kvlink0.safetensors", "--links", "0"), None),
     "links block": ((*TRAIN_LINKS, f"{LINKS}/block.safetensors", "--links", "0", "--no-edges"), None),
+    "variant brief": ((*BRIEF, "presets/model/variants/brief.safetensors"), None),
     "picture": ((sys.executable, "scripts/screenshot.py", "docs/images/lab.png"), None),
 }
 

@@ -9,7 +9,7 @@ of the transition layer). What follows the beginning it reads as usual, over the
 Readings. At hand were the abstract and what others tell of Sections 3.2, 4.1, 4.2 and 4.3.
 
 * *Which layers* is profiled offline there: all groups on a training set, and of those that lose little the
-  smallest. Here the group is two options, which a sweep can go through.
+  smallest. Here the group is two options; ``presets/sweeps/droidspeak.yaml`` compares a few groups.
 * A beginning is shared where the tokens are the same from the first on, as in a prefix cache. An answer is
   read afresh even where it stands there: its decoding leaves keys and values, but no hidden states.
 * A beginning that the same weights have read is copied at all layers, which is exact. Of several readers the
@@ -44,11 +44,11 @@ class DroidSpeakOptions(Options):
     """Options of DroidSpeak."""
 
     first_layer: int = layer_option(
-        0, "First layer computed again", "The transition layer.",
+        6, "First layer computed again", "The transition layer.",
         paper="Section 4.1",
     )  # fmt: skip
     layers: int = layer_option(
-        4, "Layers computed again", "None is full reuse.", paper="Section 4.2",
+        3, "Layers computed again", "None is full reuse.", paper="Section 4.2",
     )  # fmt: skip
 
 

@@ -131,7 +131,7 @@ def test_in_a_session_the_second_request_shares_as_much() -> None:
     session = LabSession(tiny.model(), others={"tuned": tiny.model(seed=1)})
     methods: list[Any] = [
         "dense", "prefix", MethodChoice("droidspeak", {"layers": 0}, "none"),
-        MethodChoice("droidspeak", {"layers": 255}, "all"),
+        MethodChoice("droidspeak", {"first_layer": 0, "layers": 255}, "all"),
     ]  # fmt: skip
     records = [run(session, request(methods, q, flow=flow())) for q in QUESTIONS[:2]]
     for record in records:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 
 from backend.base.errors import ModelError, OptionError
 from backend.lab import Lab
-from backend.model.adapters import adapted, fitting
-from backend.model.link_tokens import SHIPPED, base_hash
+from backend.model.adapters import adapted, fitting, variant
+from backend.model.link_tokens import SHIPPED, VARIANTS, base_hash
 from backend.model.load import LoadedModel, load_model
+from backend.prompts.scoring import extract_answer
 from backend.records.documents import DocumentRequest, DocumentStudy
 from backend.records.events import Progress
 from backend.session.session import LabSession
+from backend.training.link_tokens.examples import MIXTURES, draw
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +32,21 @@ def test_every_shipped_file_fits_the_embedded_model_and_no_other(
     assert next(iter(known)) == "kvlink5", "the most link tokens first"
     assert known["block"] == "Block-Attention"
     assert fitting(tiny_model) == {}
+    for path in VARIANTS.glob("*.safetensors"):
+        assert variant(embedded, path.stem) is not None
+        assert path.stat().st_size < 2**20
+        with pytest.raises(ModelError, match="Train them anew"):
+            variant(tiny_model, path.stem)
+
+
+def test_the_brief_judge_is_taught_the_judges_verdict_in_fewer_words() -> None:
+    for seed in range(30):
+        drawn = draw(random.Random(seed), MIXTURES["brief"])
+        said = drawn.document.target
+        assert (drawn.kind, drawn.apart) == ("brief", False)
+        assert extract_answer(said, "selection") == drawn.document.selection
+        assert "Candidate" not in said
+        assert "The answer is" not in said
 
 
 def test_an_adapted_copy_is_what_loading_makes_and_leaves_the_base_alone(embedded: LoadedModel) -> None:

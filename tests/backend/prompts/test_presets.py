@@ -48,7 +48,7 @@ def held_out(*texts: str) -> bool:
 def test_the_expected_presets_ship() -> None:
     kinds = {
         "math": "2 3 4 5",
-        "judge": "right all corrects differs closest majority",
+        "judge": "right all corrects differs closest majority variants",
         "documents": "one-hop 5 10",
         "react": "difference two-items tools",
         "program": "straight branch loop",
