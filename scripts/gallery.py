@@ -25,7 +25,7 @@ def main() -> int:
     found: list[GalleryEntry] = []
     for name in preset_names():
         preset = load_preset(name)
-        if preset.request_source != "generated":
+        if preset.request_source != "generated" or any(agent.model for agent in preset.pipeline.agents):
             continue
         examples = iter(preset_requests(preset, args.tries, seed=2))
         entries = list(search(model, preset, examples, args.flips, args.harmless))

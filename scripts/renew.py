@@ -28,6 +28,7 @@ BRIEF += ("--steps", "100", "--batch", "8", "--rate", "0.002", "--warmup-steps",
 
 # name: the command, and the file that takes its standard output, if any
 STEPS: dict[str, tuple[tuple[str, ...], str | None]] = {
+    "variant brief": ((*BRIEF, "presets/model/variants/brief.safetensors"), None),
     "first run": ((sys.executable, "scripts/first_run.py"), None),
     "pages": ((sys.executable, "scripts/record_pages.py"), None),
     "gallery": ((sys.executable, "scripts/gallery.py"), None),
@@ -47,7 +48,6 @@ STEPS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "links kvlink1": ((*TRAIN_LINKS, f"{LINKS}/kvlink1.safetensors", "--links", "1"), None),
     "links kvlink0": ((*TRAIN_LINKS, f"{LINKS}/kvlink0.safetensors", "--links", "0"), None),
     "links block": ((*TRAIN_LINKS, f"{LINKS}/block.safetensors", "--links", "0", "--no-edges"), None),
-    "variant brief": ((*BRIEF, "presets/model/variants/brief.safetensors"), None),
     "picture": ((sys.executable, "scripts/screenshot.py", "docs/images/lab.png"), None),
 }
 
