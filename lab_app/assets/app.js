@@ -103,7 +103,12 @@
       event.preventDefault();
       location.hash = link.getAttribute("href");
     }
-    if (event.target instanceof Element && event.target.closest(".kv-to-pipeline")) location.hash = "#pipeline";
+    const there = event.target instanceof Element && event.target.closest(".kv-to-pipeline");
+    if (there) location.hash = "#pipeline";
+    if (there && there.id === "kv-judge-closer") {
+      press("kv-tab-errors-button");
+      whenThere('#kv-tab-errors [data-of="blame"]', (one) => one.click(), 80);
+    }
   });
 
   const narrow = () => window.matchMedia("(max-width: 980px)").matches;
@@ -115,7 +120,7 @@
   }
 
   document.addEventListener("click", (event) => {
-    const target = event.target instanceof Element ? event.target.closest("[data-kv]") : null;
+    const target = event.target instanceof Element ? event.target.closest("[data-kv], .kv-panes button") : null;
     if (narrow() && event.target instanceof Element && event.target.closest("#kv-run, .kv-run-button")) {
       toggleBench(true);
       window.scrollTo({ top: 0 });
@@ -133,8 +138,9 @@
     } else if (kind === "bench") toggleBench();
     else if (kind === "run") pressRun();
     else if (kind === "attention") recordAttention();
-    else if (kind === "play") { press("kv-tab-play-button"); playWhenShown(80); }
-    else if (kind === "pane") showPane(target);
+    else if (kind === "play") { press("kv-tab-play-button"); whenThere("#kv-tab-play .kv-steps", playIt, 80); }
+    else if (kind === "prompt") openPrompt(target.dataset.agent);
+    else if (target.dataset.pane) showPane(target);
     else if (kind === "column") {
       if (target.dataset.act === "duplicate") toggleBench(false);
       const { act, label, column } = target.dataset;
@@ -143,8 +149,22 @@
   });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) pressRun();
+    if (["Enter", " "].includes(event.key) && event.target.matches('[data-kv="prompt"]')) {
+      event.preventDefault();
+      openPrompt(event.target.dataset.agent);
+    }
     if (event.key === "Escape") document.querySelectorAll(".kv-model[open]").forEach((d) => d.removeAttribute("open"));
   });
+
+  /* A node of the graph: the agent's prompt is opened, in sight and ready to be typed in; "?" is the request. */
+  function openPrompt(agent) {
+    const cards = [...document.querySelectorAll("#kv-part-agents .kv-agent")];
+    const card = cards.find((one) => !one.hidden && one.querySelector(".kv-step").textContent === agent);
+    if (card) card.open = true;
+    const box = card ? card.querySelector(".kv-template-box textarea") : document.querySelector("#kv-value-0 textarea");
+    box.focus({ preventScroll: true });
+    (card || box).scrollIntoView({ block: card ? "start" : "center" });
+  }
 
   /* One part of a page's results at a time; what belongs to which is in the style sheet. */
   function showPane(tab) {
@@ -156,17 +176,21 @@
   }
 
   document.addEventListener("keydown", (event) => {
-    const tab = event.target instanceof Element ? event.target.closest('[data-kv="pane"]') : null;
+    const tab = event.target instanceof Element ? event.target.closest(".kv-panes button, .kv-figure-list button") : null;
     if (!tab || !["ArrowLeft", "ArrowRight"].includes(event.key)) return;
     const all = [...tab.parentElement.children], step = event.key === "ArrowRight" ? 1 : all.length - 1;
     const next = all[(all.indexOf(tab) + step) % all.length];
     next.focus();
-    showPane(next);
+    next.click();
   });
 
-  function playWhenShown(tries) {
-    const group = document.querySelector("#kv-tab-play .kv-steps");
-    if (!group) return tries && setTimeout(() => playWhenShown(tries - 1), 50);
+  function whenThere(place, act, tries) {
+    const found = document.querySelector(place);
+    if (found) act(found);
+    else if (tries) setTimeout(() => whenThere(place, act, tries - 1), 50);
+  }
+
+  function playIt(group) {
     group.scrollIntoView();
     group.querySelector('[data-steps="play"]').click();
   }

@@ -105,6 +105,40 @@
     if (chosen && !shut && card.kvDraw) card.kvDraw();
   }
 
+  /* On Compare one figure of a pane is shown at a time: above it a list of all, and of the parts that measure (what
+     they are made of, see app.css). What was chosen stays so when the figures are drawn again. */
+  function listed(element, host, cards) {
+    const asides = (host.dataset.asides || "").split("|").filter(Boolean).map((said) => {
+      const [key, title] = said.split(":");
+      return { key, title, box: {} };
+    });
+    const all = [...cards.map((box) => ({ key: box.kvView.key, title: box.kvView.title, box })), ...asides];
+    if (!host.kvList) host.before(host.kvList = document.createElement("div"));
+    const list = host.kvList;
+    Object.assign(list, { className: "kv-figure-list", hidden: !cards.length || all.length < 2 });
+    list.setAttribute("role", "tablist");
+    list.setAttribute("aria-label", "Figures of this pane");
+    while (list.children.length > all.length) list.lastChild.remove();
+    while (list.children.length < all.length) list.append(document.createElement("button"));
+    const choose = (one) => {
+      all.forEach(({ box, key }, i) => {
+        const tab = list.children[i];
+        box.hidden = key !== one.key;
+        tab.setAttribute("aria-selected", String(!box.hidden));
+        tab.tabIndex = box.hidden ? -1 : 0;
+      });
+      if (host.dataset.asides) host.closest(".tabitem").dataset.shows = one.key;
+      if (one.box.kvDraw) one.box.kvDraw();
+    };
+    all.forEach((one, i) => {
+      const tab = list.children[i];
+      Object.assign(tab, { type: "button", textContent: one.title, title: one.title, onclick: () => { host.kvChosen = one.key; choose(one); } });
+      tab.setAttribute("role", "tab");
+      tab.dataset.of = one.key;
+    });
+    if (cards.length) choose(all.find((one) => one.key === host.kvChosen) || all[0]);
+  }
+
   /* A legend whose lines change with the width is put where the old margin was; a second pass mends that. */
   async function fit(plot) {
     const before = plot.offsetWidth;
@@ -145,7 +179,7 @@
 
   function paint(figure) {
     const view = figure.kvView, plot = figure.kvParts["kv-plot"];
-    if (!view.figure || !window.Plotly || figure.classList.contains("kv-shut")) return;
+    if (!view.figure || !window.Plotly || figure.hidden || figure.classList.contains("kv-shut")) return;
     const { data, layout } = JSON.parse(view.figure);
     const shown = themed(layout, dark() ? THEMES.dark : THEMES.light);
     shown.uirevision = view.key;
@@ -177,13 +211,15 @@
         const plot = gone.querySelector(".kv-plot");
         if (plot && window.Plotly) window.Plotly.purge(plot);
       }
-      const folds = next.length > 1 && !element.closest("#kv-page-tour") && (phone.matches || element.classList.contains("kv-folds"));
+      const listing = element.closest("#kv-tabs");
+      const folds = next.length > 1 && !listing && !element.closest("#kv-page-tour") && (phone.matches || element.classList.contains("kv-folds"));
       host.classList.toggle("kv-folding", folds);
       for (const found of next) {
         found.kvDraw = found.kvParts && (() => draw(found));
         if (!found.kvChosen) fold(found, folds);
       }
       host.replaceChildren(...next);
+      if (listing) listed(element, host, next);
       if (props.value && props.value.waits) trigger("change");
       for (const found of next) {
         const view = found.kvView;

@@ -8,19 +8,24 @@ import gradio as gr
 from viz.base.figure import FigureView, Panel
 
 #: app.js is deferred, so a component may come to life before it.
-MOUNT = """
-const start = () =>
-  window.KVLab ? window.KVLab.figures(element, props, trigger, watch) : setTimeout(start, 30);
-start();
-"""
+MOUNT = "(function go(){window.KVLab?KVLab.figures(element,props,trigger,watch):setTimeout(go,30)})()"
 
 
-def figure_view(name: str, first: dict[str, Any] | None = None, css: str = "", question: str = "") -> gr.HTML:
-    """A view; give it :func:`payload`. Clicks arrive as its ``select`` event. ``question``: stands above."""
+def figure_view(
+    name: str,
+    first: dict[str, Any] | None = None,
+    css: str = "",
+    question: str = "",
+    asides: Sequence[tuple[str, str]] = (),
+) -> gr.HTML:
+    """A view; give it :func:`payload`. Clicks arrive as its ``select`` event. ``question``: stands above;
+    ``asides``: parts that measure and stand in the list of its figures, each with its title."""
+    listed = "|".join(f"{part}:{title}" for part, title in asides)
+    beside = f' data-asides="{listed}"' if listed else ""
     asked = f'<p class="kv-tab-question">{question}</p>' if question else ""
     return gr.HTML(
         first or {"views": []},
-        html_template=f'{asked}<div class="kv-figures"></div>',
+        html_template=f'{asked}<div class="kv-figures"{beside}></div>',
         js_on_load=MOUNT,
         elem_id=f"kv-view-{name}",
         elem_classes=["kv-view", *css.split()],
@@ -50,10 +55,7 @@ def _figure(view: FigureView) -> dict[str, Any]:
     }
 
 
-RAW = (
-    "const go = () => window.KVLab ? window.KVLab.raw(element, props, trigger, watch) : setTimeout(go, 30);"
-    "go();"
-)
+RAW = MOUNT.replace("figures", "raw")
 
 
 def raw_html(elem_id: str, **extra: Any) -> gr.HTML:
@@ -72,7 +74,7 @@ def panes(*labels: str) -> gr.HTML:
     """A bar that shows one part of the results at a time: those with the class ``kv-pane-1``, then
     ``kv-pane-2`` and so on; what has no such class is always there (see ``assets/app.js``)."""
     tabs = "".join(
-        f'<button type="button" role="tab" data-kv="pane" data-pane="{n}" '
+        f'<button role="tab" data-pane="{n}" '
         f'aria-selected="{str(n == 1).lower()}" tabindex="{0 if n == 1 else -1}">{label}</button>'
         for n, label in enumerate(labels, 1)
     )

@@ -21,11 +21,7 @@ import gradio as gr
 MOST_CHARACTERS = 1_000_000  # of one text; the limits of a request say more
 MOST_NAMES, MOST_NAME = 100, 200  # of a choice of several, and characters of each
 #: fields.js is deferred, so a component may come to life before it. It brings every component's declaration.
-MOUNT = """
-const start = () =>
-  window.KVFields ? window.KVFields.mount(element, props, trigger, watch) : setTimeout(start, 30);
-start();
-"""
+MOUNT = "(function go(){window.KVFields?KVFields.mount(element,props,trigger,watch):setTimeout(go,30)})()"
 
 
 @dataclass(frozen=True)

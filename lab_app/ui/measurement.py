@@ -107,6 +107,11 @@ class Section:
         return f"view_{self.part}"
 
     @property
+    def aside(self) -> str:
+        """The class of all that it is made of: beside a tab's figures it is one of their list."""
+        return f"kv-aside-{self.part}"
+
+    @property
     def form(self) -> str:
         """The widget of its boxes."""
         return f"{self.part}_form"
@@ -266,11 +271,11 @@ class Section:
             if self.page
             else fields.panel(self.part, *inside, **look),
             fields.note(self.status, id=f"{self.ids}-status"),
-            own=True,
-        )
+            own=True, elem_classes=self.aside,
+        )  # fmt: skip
         self.between(page)
         first = None if self.plan is None else plan(f"{self.part}_plan", *self.plan)
-        page.add(**{self.view: figure_view(self.ids[3:], first, "kv-own-view")})
+        page.add(**{self.view: figure_view(self.ids[3:], first, f"kv-own-view {self.aside}")})
 
     def between(self, page: PageBuilder) -> None:
         """Widgets between the boxes and the figures."""

@@ -126,7 +126,7 @@ PACED = "Requests came faster than this lab allows to one visitor. Going on in {
 LIMITS_TITLE = "Limits of this lab"
 OPENED_BUNDLE = "Opened a saved run, and put its setup back on the left."
 CANNOT_BE_DRAWN = "This record is complete but cannot be drawn by this version of the lab."
-FILES = "Save, share and open runs"
+FILES = "Files"
 OPEN_FILE = "Open a saved run"
 SAVE_RUN = "Save this run"
 SAVE_BUNDLE = "Bundle (.zip)"
@@ -245,7 +245,7 @@ JUDGE_EMPTY_HELP = (
     "Press Run: the judge reads the candidates once in full and once with each method, "
     "in every chosen order. A different selection under the same order is what reuse did."
 )
-JUDGE_QUESTION_2 = "What did the judge attend to?"
+JUDGE_QUESTION_2 = "Where does it come from?"
 JUDGE_MORE = "Attention by layer, head and token"
 JUDGE_PICK_ORDER = "Order"
 JUDGE_PICK_METHOD = "Method"
@@ -281,6 +281,14 @@ GATE_NO_SET = "No set was judged in this visit, so there is nothing to learn fro
 MEASURE = "Measure"
 TEXTS = "Texts"  # a pane: what each agent wrote
 TOKENS = "Tokens"  # a pane: the prompt's tokens by what happened to them
+JUDGE_BLAME = "Find what changed it"
+JUDGE_BLAME_HELP = (
+    "Opens this order’s run on Compare with its setup: which part of the cache changed the choice, and what "
+    "repairs it?"
+)
+JUDGE_OPENED = (
+    "The judge’s run and its setup. To search what changed its choice, press Run, then Measure below."
+)
 JUDGE_PANES = ("Verdicts", "What the judge wrote", "Tokens", "Attention", "Many problems")
 LOOP_PANES = ("Turns", "Tokens of a turn", "Figures of a turn", "All episodes")
 DOCUMENTS_PANES = ("Answers", "Tokens", "Many problems")
@@ -357,6 +365,7 @@ SWEEP_FILES_HELP = (
 
 LOGS = "Logs"
 LOGS_TITLE = "Log"
+LOGS_PANES = ("What to change", "Answers", "Calls")
 LOGS_HELP = (
     "What would reuse of the KV cache save of the calls of <b>your own agents</b>? Here is a log of the lab's"
     " own; open yours: JSON lines of OpenAI's or Anthropic's interface, OpenTelemetry spans, or prompts, up"

@@ -54,6 +54,7 @@ def test_find_the_layer_and_the_text_that_broke_the_judge(opened: Watched, embed
     page = begun(opened(embedded_address))
     expect(page.locator("#kv-verdict")).to_contain_text(re.compile(r"prompt: .*layer \d+"))
     page.click("#kv-tab-errors-button")
+    page.click('#kv-tab-errors [data-of="blame"]')
     page.click("#kv-blame-measure")
     expect(page.locator("#kv-tab-errors")).to_contain_text("Run it again")  # a saved run holds no tensors
     page.click("#kv-run")
@@ -69,6 +70,7 @@ def test_repair_and_send_the_link(opened: Watched, embedded_address: str) -> Non
     before = page.url
     expect(page.locator("#kv-verdict")).to_contain_text("What would repair it?")
     page.click("#kv-tab-errors-button")
+    page.click('#kv-tab-errors [data-of="blame"]')
     page.click("#kv-run")
     expect(page.locator("#kv-save-tensors")).to_be_visible()
     page.click("#kv-blame-measure")

@@ -10,8 +10,11 @@ from lab_app.pages.registry import FIRST, PAGES
 
 MOST_SHIFT = 0.1
 #: Screens of 800 pixels that a saved first run takes at a width of 1280, whatever pane is open.
-MOST_SCREENS = {FIRST: 2.0, "judge": 1.9, "documents": 1.8, "loop": 1.7, "sweep": 1.1}
-PANES = {FIRST: ("texts", "play", "tokens"), "judge": 5, "documents": 3, "loop": 4}
+MOST_SCREENS = {FIRST: 2.0, "judge": 1.9, "documents": 1.8, "loop": 1.7, "sweep": 1.1, "logs": 1.5}
+PANES = {
+    FIRST: ("texts", "play", "tokens", "errors", "anchors"), "judge": 5, "documents": 3, "loop": 4, "logs": 3,
+}  # fmt: skip
+LISTED = {"errors": 4, "anchors": 12}  # figures and parts that measure, of which one is shown
 WATCH = """window.kvShifts = []; new PerformanceObserver((list) => {
     for (const e of list.getEntries()) if (!e.hadRecentInput) window.kvShifts.push(e.value);
 }).observe({ type: "layout-shift", buffered: true });"""
@@ -61,7 +64,7 @@ def test_first_runs_have_their_length_and_no_small_type(opened: Watched, embedde
     for key, most in MOST_SCREENS.items():
         show(page, key)
         if key != FIRST:
-            expect(page.locator(f"#kv-{key}-verdict .kv-verdict-tone")).to_be_visible()
+            expect(page.locator(f"#kv-{key}-verdict .kv-verdict-head").first).to_be_visible()
             panes = page.locator(f"#kv-page-{key} .kv-panes button").all()
             assert len(panes) == PANES.get(key, 0), key
         else:
@@ -70,11 +73,41 @@ def test_first_runs_have_their_length_and_no_small_type(opened: Watched, embedde
             if pane is not None:
                 pane.click()
             page.wait_for_timeout(1500)
-            length = page.evaluate("document.documentElement.scrollHeight") / 800
-            if length > most:
-                found[key, index] = length
-            assert page.evaluate(SMALL_TYPE, SMALLEST) == [], key
+            listed = LISTED.get(PANES[FIRST][index], 0) if key == FIRST else 0
+            tabs = page.locator("#kv-tabs .kv-figure-list:visible button")
+            expect(tabs).to_have_count(listed)
+            for one in range(listed or 1):
+                if listed:
+                    tabs.nth(one).click()
+                    page.wait_for_timeout(500)
+                length = page.evaluate("document.documentElement.scrollHeight") / 800
+                if length > most:
+                    found[key, index, one] = length
+                assert page.evaluate(SMALL_TYPE, SMALLEST) == [], key
     assert found == {}
+
+
+def test_a_panes_list_shows_one_figure_or_the_part_that_measures(
+    opened: Watched, embedded_address: str
+) -> None:
+    page = watched(opened, embedded_address)
+    page.click("#kv-tab-errors-button")
+    tabs = page.locator("#kv-tab-errors .kv-figure-list button")
+    cards = page.locator("#kv-view-errors .kv-card")
+    expect(tabs).to_have_count(4)
+    tabs.first.focus()
+    for index in range(3):
+        expect(tabs.nth(index)).to_have_attribute("aria-selected", "true")
+        expect(cards.nth(index).locator(".main-svg").first).to_be_visible()
+        assert [card.is_visible() for card in cards.all()] == [other == index for other in range(3)]
+        expect(page.locator("#kv-blame-measure")).to_be_hidden()
+        page.keyboard.press("ArrowRight")
+    expect(page.locator("#kv-blame-measure")).to_be_visible()
+    assert not any(card.is_visible() for card in cards.all())
+    page.locator("#kv-pick-method input").click()
+    page.get_by_role("option", name="KVCOMM", exact=True).click()
+    expect(tabs.nth(1)).to_contain_text("KVCOMM")
+    expect(page.locator("#kv-blame-measure")).to_be_visible()  # what was chosen stays
 
 
 def test_one_pane_is_shown_at_a_time_and_arrow_keys_reach_it(opened: Watched, embedded_address: str) -> None:

@@ -167,7 +167,8 @@ def of_logs() -> Iterator[Any]:
         ReadingRequest((method,)), model, 3, 0, refused=(Refused(EVIL, EVIL, EVIL),), rows=tuple(rows),
         proposed=(Proposed(EVIL, 1, 2, 3),), laid=(laid,),
     )  # fmt: skip
-    yield from (reading.reading_html(read), reading.reading_html(replace(read, rows=())))
+    yield from (reading.verdict_html(read), reading.answers_html(read))
+    yield reading.verdict_html(replace(read, rows=()))
 
 
 def of_report() -> Iterator[Any]:

@@ -213,7 +213,7 @@ def token_difference(record: RunRecord, agent: int, query: str) -> FigureView:
     prompt = record.prompts[dense.prompt]
     layers, tokens = dense.tokens.shape
     peak = max(float(np.quantile(np.abs(values), 0.995)) for values in others.values())
-    panel = 60 + min(220, 14 * layers)
+    panel = 44 + min(220, 10 * layers)
     drawing = figure(70 + panel * len(others), margin={"t": 34, "r": 8})
     drawing.set_subplots(
         len(others), 1, shared_xaxes=True, vertical_spacing=min(0.12, 0.3 / len(others)),

@@ -66,7 +66,7 @@ def mass_by_slot(record: RunRecord, agent: int, query: str) -> FigureView:
     probed, looks = probes(record, agent, query), words.styles(record)
     if not probed:
         return empty_view(key, title, absent(record), columns)
-    drawing = figure(330, barmode="group", bargap=0.25)
+    drawing = figure(300, barmode="group", bargap=0.25)
     rows: list[tuple[Any, ...]] = []
     for place, (label, probe) in enumerate(probed.items()):
         look, parts = looks[label], regions(record, probe)
@@ -131,7 +131,7 @@ def mass_by_layer(record: RunRecord, agent: int, query: str) -> FigureView:
     names = list(dict.fromkeys(part.name for probe in probed.values() for part in regions(record, probe)))
     across = min(3, len(names))
     down = -(-len(names) // across)
-    drawing = figure(70 + 170 * down, margin={"t": 64})
+    drawing = figure(70 + 130 * down, margin={"t": 64})
     drawing.set_subplots(
         down, across, subplot_titles=[plot_text(n) for n in names],
         horizontal_spacing=0.07, vertical_spacing=0.3 / down if down > 1 else 0,

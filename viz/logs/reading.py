@@ -9,24 +9,45 @@ from backend.base.text import boundary_words
 from backend.records.log_reading import Blamed, ReadingRecord, ReadingRow
 from viz.base.format import clip, plural
 from viz.base.html import joined, render, table
+from viz.base.theme import shown_name
 
 MOST_CHANGED = 6
 LONGEST = 400  # characters of an answer
 
 
-def reading_html(found: ReadingRecord) -> Markup:
-    """The verdict, what each method and each layout changed, and the changed answers with their causes."""
-    lines = [line for line in found.summary() if line["flips"]["of"]]
-    whole = [line for line in lines if line["agent"] is None]
-    changed = [row for row in found.rows if row.flipped]
+def verdict_html(found: ReadingRecord) -> Markup:
+    """Whether the answers stay."""
+    whole = [line for line in lines_of(found) if line["agent"] is None]
     return render(
         "logs/reading.html", found=found, read=whole[0]["flips"]["of"] if whole else 0,
         worst=max(whole, key=lambda line: line["flips"]["count"], default=None),
         kept=[line["method"] for line in whole if not line["flips"]["count"]],
-        methods=methods_html(lines, len(found.agents) > 1), layouts=layouts_html(found),
-        changed=[changed_html(row) for row in changed[:MOST_CHANGED]],
+    )  # fmt: skip
+
+
+def answers_html(found: ReadingRecord) -> Markup:
+    """What each method and each layout changed, and the changed answers with their causes; nothing where no
+    call could be read."""
+    lines = lines_of(found)
+    changed = [row for row in found.rows if row.flipped]
+    if not lines:
+        return Markup("")
+    return render(
+        "logs/answers.html", methods=methods_html(lines, len(found.agents) > 1), layouts=layouts_html(found),
+        changed=[changed_html(row, named(found, row.method)) for row in changed[:MOST_CHANGED]],
         more=max(0, len(changed) - MOST_CHANGED), tax=boundary_words(found.boundary_tax),
     )  # fmt: skip
+
+
+def named(found: ReadingRecord, label: str) -> str:
+    """A method as the page calls it."""
+    return shown_name(label, {m.label: m.name for m in found.request.methods}.get(label, label))
+
+
+def lines_of(found: ReadingRecord) -> list[dict[str, Any]]:
+    """What each method changed, of all agents and of each."""
+    lines = (line | {"method": named(found, line["method"])} for line in found.summary())
+    return [line for line in lines if line["flips"]["of"]]
 
 
 def of_interval(counted: dict[str, Any]) -> Markup:
@@ -63,7 +84,8 @@ def layouts_html(found: ReadingRecord) -> Markup:
     """A row for each layout that was tried; nothing where none was."""
     rows = [
         (
-            f"{line['layout'][0].upper()}{line['layout'][1:]}{line['method'] and ': ' + line['method']}",
+            f"{line['layout'][0].upper()}{line['layout'][1:]}"
+            f"{line['method'] and ': ' + named(found, line['method'])}",
             f"{line['saved']:,} ({line['saved'] / max(1, line['of']):.0%})", of_interval(line["flips"]),
             line["real_flips"]["count"], number(line["kl_first"]),
         )
@@ -76,11 +98,11 @@ def layouts_html(found: ReadingRecord) -> Markup:
     return table(heads, [("", rows)], look="kv-log-reading", row_heads=True) if rows else Markup("")
 
 
-def changed_html(row: ReadingRow) -> Markup:
+def changed_html(row: ReadingRow, method: str) -> Markup:
     """One changed answer beside dense's."""
     return render(
-        "logs/changed.html", row=row, dense=clip(row.dense, LONGEST), text=clip(row.text, LONGEST),
-        because=blamed_html(row.blamed) if row.blamed else "",
+        "logs/changed.html", row=row, method=method, dense=clip(row.dense, LONGEST),
+        text=clip(row.text, LONGEST), because=blamed_html(row.blamed) if row.blamed else "",
     )  # fmt: skip
 
 

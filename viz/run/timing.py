@@ -24,7 +24,7 @@ def ttft_view(record: RunRecord) -> FigureView:
         [plot_text(looks[o.method].name) for o in outcomes],
     ]
     drawing = figure(
-        90 + 27 * len(outcomes) + 8 * len(record.agents),
+        90 + 24 * len(outcomes) + 8 * len(record.agents),
         barmode="stack",
         bargap=0.3,
         margin={"t": 56, "r": 130},

@@ -123,7 +123,7 @@ def by_length(figures: Figures, case: Case) -> FigureView:
         a, b = dense_ms(machine, tokens), reuse_ms(machine, scaled(case, tokens))
         rows.append((tokens, round(a, 4), round(b, 4), round(a / b, 4) if b else None))
     drawing = figure(
-        360,
+        260,
         xaxis={"title": "prompt (tokens)", "range": [0, end]},
         yaxis={"title": "time to first token (ms)", "rangemode": "tozero"},
     )

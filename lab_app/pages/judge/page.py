@@ -24,6 +24,7 @@ from backend.records.judge import (
 from backend.records.request import Decoding
 from backend.records.run import RunRecord
 from lab_app.pages.judge import problem_set as judge_set
+from lab_app.pages.judge.closer import open_judged
 from lab_app.pages.judge.form import (
     KEY,
     REPAIR,
@@ -32,7 +33,6 @@ from lab_app.pages.judge.form import (
     read_settings,
 )
 from lab_app.pages.judge.layout import build_inputs, build_results
-from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import html, text
 from lab_app.ui.components import payload
 from lab_app.ui.first_runs import first_run, results_notice
@@ -76,6 +76,7 @@ class JudgeState:
     token: str = ""
     saved: bool = False  # what is shown is the saved run of a first visit
     unfolded: bool = False
+    looks: Given = field(default_factory=dict)  # the order and the method that are looked at
 
 
 def state(visit: Visit) -> JudgeState:
@@ -262,7 +263,10 @@ def render_judgement(visit: Visit) -> Update:
     facts = [f"Judged in {milliseconds(row.wall_ms)}, filling the pools included.", *row.notes]
     parted = [o.method for o in row.outcomes if o.consistent is False]
     method = next((label for label in reversed(list(looks)) if label in parted), list(looks)[-1])
+    changed = (o.order for o in row.outcomes if o.method == method and o.consistent is False)
+    order = next(changed, next(iter(mine.records)))
     mine.unfolded = False
+    closer = text.JUDGE_BLAME_HELP if parted else text.DOCUMENTS_CLOSER_HELP
     return {
         "status": "",
         "verdict": verdict_card(
@@ -274,9 +278,11 @@ def render_judgement(visit: Visit) -> Update:
         "more.visible": True,
         "more.open": False,
         "closer-row.visible": True,
+        "closer": text.JUDGE_BLAME if parted else text.CLOSER,
+        "closer-help": f'<p class="kv-help">{closer}</p>',
         "save": saved(mine),
         "pick_order.choices": [(order_words(order), order) for order in mine.records],
-        "pick_order": next(iter(mine.records)),
+        "pick_order": order,
         "pick_method.choices": [(look.name, label) for label, look in looks.items()],
         "pick_method": method,
     }
@@ -311,6 +317,7 @@ def show_order(visit: Visit, given: Given) -> Update:
     """The texts and the attention of one order."""
     if (picked := looked_at(visit, given)) is None:
         return {}
+    state(visit).looks = {name: given[name] for name in ("pick_order", "pick_method")}
     record, agent, method = picked
     update: Update = {
         "comparison": comparison_html(record),
@@ -326,10 +333,10 @@ def show_order(visit: Visit, given: Given) -> Update:
 def looked_at(visit: Visit, given: Given) -> tuple[RunRecord, int, str] | None:
     """The chosen order's record, its judge, and the chosen method; None before anything was judged."""
     records = state(visit).records
-    record = records.get(str(given["pick_order"])) or next(iter(records.values()), None)
+    record = records.get(str(given.get("pick_order"))) or next(iter(records.values()), None)
     if record is None:
         return None
-    method = given["pick_method"] if given["pick_method"] in record.labels else record.labels[-1]
+    method = given["pick_method"] if given.get("pick_method") in record.labels else record.labels[-1]
     return record, record.agents[-1], method
 
 
@@ -347,12 +354,12 @@ def fold(visit: Visit, given: Given) -> Update:
 
 
 def open_in_pipeline(visit: Visit, given: Given) -> Update:
-    """One order's run on the pipeline's page, with all its figures."""
-    record = state(visit).records.get(str(given.get("pick_order")))
-    record = record or next(iter(state(visit).records.values()), None)
-    if record is None:
+    """The run that is looked at, on the pipeline's page."""
+    mine = state(visit)
+    picked = looked_at(visit, mine.looks)
+    if picked is None or mine.ran is None:
         return {"status": html.status(text.GONE, "note")}
-    return open_run(visit, visit.keep(record))
+    return open_judged(visit, mine.ran, picked[0], picked[2])
 
 
 # -- the widgets

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
 from backend.base.errors import LabError, RecordError, RunCancelled
 from backend.logs.timeline import OpenLog
@@ -17,7 +18,7 @@ from backend.logs.to_read import LogToRead
 from backend.records.events import Progress
 from backend.records.log_reading import ReadingRecord, ReadingRequest
 from lab_app.ui import fields, html, text
-from lab_app.ui.components import raw_html
+from lab_app.ui.components import panes, raw_html
 from lab_app.ui.method_chips import chosen_methods, method_chips, usable_methods
 from lab_app.ui.method_choice import MOST_COLUMNS
 from lab_app.ui.one_run import cancelled, field_errors, one_run_in_turn
@@ -27,7 +28,7 @@ from lab_app.ui.validation import FormReader
 from lab_app.visits.visits import Visit, VisitStore
 from viz.base.format import clip, plural, size
 from viz.logs.overview import details_html, overview_html
-from viz.logs.reading import reading_html
+from viz.logs.reading import answers_html, verdict_html
 from viz.logs.session import session_html
 
 KEY = "logs"
@@ -83,18 +84,21 @@ def render_log(mine: LogsState) -> Update:
     sessions = mine.log.sessions[:MOST_SESSIONS]
     return {
         "status": "",
-        "found": found_html(mine),
+        **found_html(mine),
         "pick_session.choices": [(called(mine.log, one), str(place)) for place, one in enumerate(sessions)],
         "pick_session": str(mine.log.sessions.index(mine.session)),
         "calls": {"html": session_html(mine.log, mine.session, mine.picked)},
     }
 
 
-def found_html(mine: LogsState) -> str:
-    """The verdicts, then what to change first and why prefixes were missed."""
+def found_html(mine: LogsState) -> Update:
+    """The verdicts; what to change first, and what became of the answers."""
     empty = html.empty_card(text.LOGS_NOT_READ, text.LOGS_NOT_READ_HELP)
-    read = reading_html(mine.read) if mine.read else empty
-    return f"{overview_html(mine.log.xray)}{read}{details_html(mine.log.xray)}"
+    return {
+        "verdict": overview_html(mine.log.xray) + (verdict_html(mine.read) if mine.read else Markup(empty)),
+        "found": details_html(mine.log.xray),
+        "answers": answers_html(mine.read) if mine.read else f'<p class="kv-help">{text.LOGS_NOT_READ}</p>',
+    }
 
 
 def called(log: OpenLog, session: str) -> str:
@@ -192,7 +196,7 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
                 yield {"status": html.status(event.text, "running", event.done, event.total)}
             else:
                 mine.read = event
-                yield {"status": "", "found": found_html(mine)}
+                yield {"status": ""} | found_html(mine)
 
     yield from one_run_in_turn(lab, visit, work, lambda error: field_errors(error, slot_of))
 
@@ -262,8 +266,11 @@ def build_inputs(page: PageBuilder) -> None:
 def build_results(page: PageBuilder) -> None:
     """The results: the verdicts first."""
     page.block("status")
-    page.block("found")
-    page.add(calls=raw_html(f"kv-{KEY}-calls"))
+    page.block("verdict")
+    panes(*text.LOGS_PANES)
+    page.block("found", elem_classes="kv-pane-1")
+    page.block("answers", elem_classes="kv-pane-2")
+    page.add(calls=raw_html(f"kv-{KEY}-calls", elem_classes="kv-pane-3"))
 
 
 PAGE = PageSpec(KEY, text.LOGS, build)

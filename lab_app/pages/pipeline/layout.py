@@ -182,7 +182,7 @@ def agent_card(page: PipelinePage, slot: int) -> Node:
         ),
         fields.note(f"weights_note_{slot}", id=f"kv-weights-note-{slot}", css="kv-weights-note"),
         fields.text(
-            f"template_{slot}", "Template", lines=4, max=18, id=f"kv-template-{slot}",
+            f"template_{slot}", f"Prompt of agent {slot + 1}", lines=4, max=18, id=f"kv-template-{slot}",
             css="kv-template-box kv-unnamed",
         ),
         fields.message(f"agent_{slot}", f"agent-{slot}"),
@@ -234,10 +234,12 @@ def build_results(page: PipelinePage) -> None:
             gr.Tab(text.TEXTS, id="texts", elem_id="kv-tab-texts")  # the comparison's lines (assets/app.css)
             for tab in TABS:
                 with gr.Tab(tab.label, id=tab.key, elem_id=f"kv-tab-{tab.key}") as widget:
-                    page.add(**{f"view_{tab.key}": figure_view(tab.key, question=tab.question)})
-                    for section_ in SECTIONS:
-                        if section_.tab == tab.key and not section_.label:
-                            section_.build(page)
+                    beside = [found for found in SECTIONS if found.tab == tab.key and not found.label]
+                    asides = [(found.part, found.title) for found in beside]
+                    view = figure_view(tab.key, question=tab.question, asides=asides)
+                    page.add(**{f"view_{tab.key}": view})
+                    for found in beside:
+                        found.build(page)
                 page.tabs[tab.key] = widget
                 if tab is TABS[0]:
                     with gr.Tab(text.TOKENS, id="tokens", elem_id="kv-tab-tokens"):

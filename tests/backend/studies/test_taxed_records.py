@@ -31,7 +31,7 @@ from backend.studies.log_gate import log_gate
 from backend.studies.log_reading import read_log
 from backend.sweeps.rows import Row
 from backend.sweeps.summary import boundary_tax
-from viz.logs.reading import reading_html
+from viz.logs.reading import answers_html
 
 NAIVE = MethodChoice("naive")
 CALLS = [
@@ -93,7 +93,7 @@ def test_logged_calls(tiny_model: Any) -> None:
     for found in (gate, read):
         rows = [row for row in found.rows if row.prompt_tokens]
         assert found.boundary_tax == (2 * len(rows), sum(row.prompt_tokens for row in rows))
-    assert "Boundary tax: 6 of" in reading_html(read)
+    assert "Boundary tax: 6 of" in answers_html(read)
 
 
 def test_records_of_earlier_versions_open_without() -> None:

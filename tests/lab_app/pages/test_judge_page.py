@@ -29,6 +29,9 @@ from lab_app.pages.judge import problem_set as judge_set
 from lab_app.pages.judge import risk_gate as judge_gate
 from lab_app.pages.judge.layout import build_results
 from lab_app.pages.judge.page import JudgeState
+from lab_app.pages.pipeline.form import read_request
+from lab_app.pages.pipeline.form_json import asks, form_from_json
+from lab_app.pages.pipeline.state import state as pipeline_state
 from lab_app.ui.page import PageBuilder
 from lab_app.visits.visits import Kept, Visit, VisitStore
 from viz.judge.verdict_grid import baseline, grid_html, picks_html, repaired, sentence, tone
@@ -300,8 +303,29 @@ def test_a_typed_example_is_judged(real: VisitStore) -> None:
     assert "view_more" in judge.show_order(visit, picked)
     judge.fold(visit, {})
     assert "view_more" not in judge.show_order(visit, picked)
-    assert judge.open_in_pipeline(visit, {"pick_order": "shuffle 0"})["results.visible"] is True
+    opened = judge.open_in_pipeline(visit, {})  # what was looked at last; Compare has no judge of three
+    assert opened["results.visible"] is True
     assert visit.record is mine.records["shuffle 0"]
+    assert "preset" not in opened
+
+
+def test_a_judged_set_is_opened_with_the_setup_that_asks_it(real: VisitStore) -> None:
+    """So that what changed the choice can be searched and repaired on Compare."""
+    visit = real.open()
+    visit.pages[judge.KEY] = JudgeState()
+    texts = [*TEXTS, "41 + 20 = 61. The answer is 61"]
+    list(judge.run(real, visit, made(texts, methods=["naive", "kvcomm"], warm=0)))
+    judge.show_order(visit, {"pick_order": "shuffle 0", "pick_method": "kvcomm"})
+    opened = judge.open_in_pipeline(visit, {})
+    assert opened["preset"] == "judge-right"
+    assert opened["pick_method"][1] == "kvcomm"
+    assert "press Run, then Measure" in opened["status"]
+    assert visit.record is not None
+    form, example = form_from_json(pipeline_state(visit).forms[visit.shown or ""])
+    assert [form.values[f"candidate_{slot}"] for slot in (1, 2, 3, 4)] == [
+        texts[n - 1] for n in Order("shuffle", 0).layout(1, 4)
+    ]
+    assert asks(read_request(form, example)) == asks(visit.record.request)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

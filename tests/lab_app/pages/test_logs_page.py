@@ -60,7 +60,7 @@ def test_the_page_opens_with_the_labs_own_agents_in_three_formats(visit: Any) ->
     assert (len(log.sessions), len(log.xray.calls), log.xray.skipped) == (6, 24, 0)
     assert {missed.kind for missed in log.xray.missed} >= {"time stamp"}
     assert "What should be changed first?" in shown["found"]
-    assert "Press Run" in shown["found"]
+    assert "Press Run" in shown["verdict"]
     assert shown["calls"]["html"].count("data-pick") == 4
     assert shown["calls"]["html"].count('aria-pressed="true"') == 2
 
@@ -88,7 +88,7 @@ def test_an_own_file_takes_the_examples_place_and_bad_lines_are_told(visit: Any)
         visit, {"upload": log_of(f"Now: 12:01\n\n{text}", f"Now: 12:02\n\n{text}") + b"\nno call"}
     )
     assert shown["status"] == ""
-    assert "line held no call" in shown["found"]
+    assert "line held no call" in shown["verdict"]
     assert "time stamp" in shown["calls"]["html"]
     assert page.state(visit).picked == (0, 1)
 
@@ -138,10 +138,10 @@ def test_sampled_calls_are_read_and_the_verdict_is_the_records(lab: VisitStore, 
     assert len(found.of("naive")) == 4
     flips = sum(row.flipped for row in found.of("naive"))
     assert flips > 0
-    [verdict] = [step["found"] for step in steps if "found" in step]
-    assert f"naive changed {flips} answer" in verdict
+    [(verdict, answers)] = [(step["verdict"], step["answers"]) for step in steps if "answers" in step]
+    assert f"Copy and reposition changed {flips} answer" in verdict
     assert "4 of 6 calls read" in verdict
-    assert "Which answers changed" in verdict
+    assert "Which answers changed" in answers
     assert any("calls read, " in step.get("status", "") for step in steps)
     assert steps[-1]["run.visible"]
     assert reader.cancel is None
@@ -150,7 +150,7 @@ def test_sampled_calls_are_read_and_the_verdict_is_the_records(lab: VisitStore, 
     assert "Edited since" in page.refresh(reader, boxes(sample=5))["status"]
     shown = page.upload(reader, {"upload": log_of("Another prompt.")})
     assert page.state(reader).read is None
-    assert "Press Run" in shown["found"]
+    assert "Press Run" in shown["verdict"]
 
 
 def test_layouts_are_tried_where_that_is_asked_for(lab: VisitStore, reader: Visit) -> None:
@@ -168,9 +168,9 @@ def test_layouts_are_tried_where_that_is_asked_for(lab: VisitStore, reader: Visi
     found = page.state(reader).read
     assert found is not None
     assert "move what changes in the system prompt to the end" in {row.layout for row in found.laid}
-    assert "Would another layout change the answers?" in done["found"]
+    assert "Would another layout change the answers?" in done["answers"]
     *_, done, _ = page.run(lab, reader, boxes(sample=2, methods=["naive"]))
-    assert "Would another layout" not in done["found"]
+    assert "Would another layout" not in done["answers"]
 
 
 def test_the_budget_and_cancel_end_the_reading(lab: VisitStore, reader: Visit) -> None:

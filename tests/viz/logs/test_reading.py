@@ -19,7 +19,7 @@ from backend.records.log_reading import (
     Refused,
 )
 from backend.records.request import MethodChoice
-from viz.logs.reading import MOST_CHANGED, reading_html
+from viz.logs.reading import MOST_CHANGED, answers_html, verdict_html
 
 NAIVE, EPIC = MethodChoice("naive"), MethodChoice("epic")
 
@@ -38,24 +38,24 @@ def record(naive: int, epic: int, of: int = 20, near: int = 0, blamed: Blamed | 
 
 
 def words(found: ReadingRecord) -> str:
-    return " ".join(re.sub("<[^>]*>", " ", str(reading_html(found))).split())
+    return " ".join(re.sub("<[^>]*>", " ", str(verdict_html(found) + answers_html(found))).split())
 
 
 @pytest.mark.parametrize(
     ("found", "tone", "said"),
     [
         (record(0, 0), "same", "All of 20 answers stayed. With 95% certainty at most 17% of all calls"),
-        (record(3, 0), "changed", "naive changed 3 answers of 20; epic changed none. Of all calls of this "
-         "kind it changes 3% to 38%, with 95% certainty. 3 of them cannot be rounding."),
-        (record(1, 2), "changed", "epic changed 2 answers of 20."),
-        (record(1, 0, near=1), "unclear", "naive changed 1 answer of 20; epic changed none. Of all calls of "
-         "this kind it changes 0% to 25%, with 95% certainty. 0 of them"),
+        (record(3, 0), "changed", "Copy and reposition changed 3 answers of 20; EPIC changed none. Of all "
+         "calls of this kind it changes 3% to 38%, with 95% certainty. 3 of them cannot be rounding."),
+        (record(1, 2), "changed", "EPIC changed 2 answers of 20."),
+        (record(1, 0, near=1), "unclear", "Copy and reposition changed 1 answer of 20; EPIC changed none. Of "
+         "all calls of this kind it changes 0% to 25%, with 95% certainty. 0 of them"),
         (replace(record(0, 0), rows=(), refused=(Refused("line 1", "a", "Too long."),)), "neutral",
          "No call could be read. Too long."),
     ],
 )  # fmt: skip
 def test_the_verdict_is_of_the_method_that_changed_most(found: ReadingRecord, tone: str, said: str) -> None:
-    assert f"kv-verdict-{tone}" in reading_html(found)
+    assert f"kv-verdict-{tone}" in verdict_html(found)
     assert said in words(found)
     assert "3 filled pools alone" in words(found)
 
@@ -69,7 +69,8 @@ def test_methods_agents_and_layouts_are_rows_of_their_own() -> None:
     laid = replace(plain, proposed=(Proposed(layout, 30, 120, 8),), laid=rows)
     assert "Would another layout" not in words(plain)
     assert "Move it 30 (25%) 3 of 8 9% to 76% 2 0.12" in words(laid)
-    for line in ("naive 40% 3 of 20 3% to 38% 3", "– a 40% 2 of 10", "– b 40% 1 of 10", "epic 40% 0 of 20"):
+    assert "Copy and reposition 40% 3 of 20 3% to 38% 3" in words(plain)
+    for line in ("– a 40% 2 of 10", "– b 40% 1 of 10", "EPIC 40% 0 of 20"):
         assert line in words(plain)
     alone = replace(plain, rows=tuple(replace(r, agent="a") for r in plain.rows))
     assert "– a" not in words(alone)
@@ -78,7 +79,7 @@ def test_methods_agents_and_layouts_are_rows_of_their_own() -> None:
 def test_a_changed_answer_stands_beside_denses_with_its_cause() -> None:
     part = BlamedPart("Gwen has 62 shells", 2, 5, "values")
     said = words(record(1, 0, blamed=Blamed((part,), 0.041, 4, 10)))
-    assert "a under naive log, line 0 read in full dense 0 with reuse naive 0" in said
+    assert "a under Copy and reposition log, line 0 read in full dense 0 with reuse naive 0" in said
     assert "With 4.1% of the cache from the full read its answer is back: Gwen has 62 shells" in said
     assert "(values, layers 2 to 5). Of 10 random parts as large, 4 do." in said
     assert "near tie" in words(record(1, 0, near=1))

@@ -65,7 +65,7 @@ def boxes(section: Section) -> Sequence[Node]:
     return [
         fields.row(
             *(
-                fields.panel("", section.text_box(*box, lines=4, max=8), section.error(box[0]))
+                fields.panel("", section.text_box(*box, lines=4, max=6), section.error(box[0]))
                 for box in texts
             ),
             css="kv-prefixes",
@@ -226,9 +226,9 @@ class OffsetSection(Section):
                 fields.select(PICKS[1], "Requests: offsets of", [], "", id="kv-study-place"),
                 css="kv-measure",
             ),
-            visible=False,
-        )
-        page.add(study_tokens=raw_html("kv-study-tokens"))
+            visible=False, elem_classes=self.aside,
+        )  # fmt: skip
+        page.add(study_tokens=raw_html("kv-study-tokens", elem_classes=self.aside))
 
     def outputs(self, page: PageBuilder) -> list[Any]:
         return [*super().outputs(page), page["study_looks"], page["study_tokens"]]

@@ -73,7 +73,7 @@ class Sharing:
         else:
             found = read_bundle(self.store.get(rest))
         state(visit).arrived = found.record is None
-        return self.show(visit, found, text.LINK_RUN if found.record else text.LINK_BENCH)
+        return show(visit, found, text.LINK_RUN if found.record else text.LINK_BENCH)
 
     def _resume(self, visit: Visit, draft: dict[str, Any]) -> Update:
         """The bench of this tab before a reload."""
@@ -151,24 +151,9 @@ class Sharing:
             return {}
         try:
             found = read_run(content)
-            return self.show(visit, found, text.OPENED if found.bench is None else text.OPENED_BUNDLE)
+            return show(visit, found, text.OPENED if found.bench is None else text.OPENED_BUNDLE)
         except LabError as error:
             return {"error_record": html.error(str(error))}
-
-    def show(self, visit: Visit, found: Bundle, said: str) -> Update:
-        """Put what a bundle holds on the page.
-
-        Raises:
-            RecordError: the bench cannot be read, or the record cannot be drawn. Nothing was changed then.
-        """
-        step = None if found.bench is None else Step(*configuration.form_from_json(found.bench))
-        update: Update = dict.fromkeys(("error_record", "bench_shared", "run_shared"), "")
-        update["status"] = html.status(said, "note")
-        if found.record is not None:
-            update |= render_record(visit, found.record)
-            if found.bench is not None:
-                keep_form(visit, found.bench)
-        return update | (restored(visit, step) if step is not None else {})
 
     def bundle_of(self, visit: Visit, token: str, tensors: bool = False) -> bytes:
         """The bundle of a kept record.
@@ -200,13 +185,29 @@ class Sharing:
         return state(visit).history.buttons() | (restored(visit, step) if step is not None else {})
 
 
-def render_record(visit: Visit, record: RunRecord) -> Update:
+def show(visit: Visit, found: Bundle, said: str, picked: tuple[Any, Any, Any] = (None,) * 3) -> Update:
+    """Put what a bundle holds on the page; ``picked``: what is looked at of its record.
+
+    Raises:
+        RecordError: the bench cannot be read, or the record cannot be drawn. Nothing was changed then.
+    """
+    step = None if found.bench is None else Step(*configuration.form_from_json(found.bench))
+    update: Update = dict.fromkeys(("error_record", "bench_shared", "run_shared"), "")
+    update["status"] = html.status(said, "note")
+    if found.record is not None:
+        update |= render_record(visit, found.record, picked)
+        if found.bench is not None:
+            keep_form(visit, found.bench)
+    return update | (restored(visit, step) if step is not None else {})
+
+
+def render_record(visit: Visit, record: RunRecord, picked: tuple[Any, Any, Any] = (None,) * 3) -> Update:
     """Show a record. One that is well formed and yet makes no sense is refused, and the one before stays."""
     shown, ran = visit.shown, state(visit).ran
     try:
         visit.keep(record)
         state(visit).ran = None
-        return results(visit)
+        return results(visit, picked=picked)
     except Exception:
         LOG.exception("a record could not be drawn")
         del visit.records[visit.shown or ""]

@@ -1,0 +1,36 @@
+"""From a judged order to Compare: its run with all figures and, where Compare has this judge, its setup, so
+that what changed the choice can be searched and repaired there."""
+
+from dataclasses import replace
+
+from backend.prompts.presets import load_preset, preset_names
+from backend.records.judge import JudgeRequest
+from backend.records.run import RunRecord
+from backend.records.sharing.bundle import Bundle
+from lab_app.pages.pipeline.form_json import from_record
+from lab_app.pages.pipeline.sharing.actions import show
+from lab_app.ui import text
+from lab_app.ui.types import Update
+from lab_app.visits.visits import Visit
+
+
+def open_judged(visit: Visit, request: JudgeRequest, record: RunRecord, method: str) -> Update:
+    """An order's run on Compare, looked at under a method."""
+    found = as_scenario(request, record)
+    bench = from_record(found)
+    said = text.OPENED if bench is None else text.JUDGE_OPENED
+    return show(visit, Bundle(found, bench), said, (str(found.agents[-1]), method, None))
+
+
+def as_scenario(request: JudgeRequest, record: RunRecord) -> RunRecord:
+    """The record as the scenario of Compare that asks the same judge the same would make it; as it is where
+    there is none."""
+    name = f"judge-{request.criterion}"
+    if name not in preset_names():
+        return record
+    pipeline = load_preset(name).pipeline.unrolled
+    asked = record.request.pipeline
+    same = [(p.agents[0].template, p.inputs) for p in (pipeline, asked)]
+    if same[0] != same[1] or request.slots_only:
+        return record
+    return replace(record, request=replace(record.request, pipeline=pipeline))
