@@ -64,7 +64,7 @@ def anchor_map(
     points[:, : min(2, view.points.shape[1])] = view.points[:, :2]
     gate = next((g for g in record.outcome(agent, method).gate if g.placeholder == pool.placeholder), None)
     texts = _texts(pool, view, gate)
-    drawing = figure(340, margin={"t": 40, "r": 8}, showlegend=False)
+    drawing = figure(300, margin={"t": 40, "r": 8}, showlegend=False)
     layouts = [points]
     if isinstance(umap, np.ndarray) and umap.shape == points.shape:
         layouts.append(umap)
