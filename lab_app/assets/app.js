@@ -106,8 +106,12 @@
     const there = event.target instanceof Element && event.target.closest(".kv-to-pipeline");
     if (there) location.hash = "#pipeline";
     if (there && there.id === "kv-judge-closer") {
-      press("kv-tab-errors-button");
-      whenThere('#kv-tab-errors [data-of="blame"]', (one) => one.click(), 80);
+      // once the run is there: a tab that is opened before asks for the figures of the run before
+      new MutationObserver((_, seen) => {
+        seen.disconnect();
+        setTimeout(() => press("kv-tab-errors-button"), 200);
+        whenThere('#kv-tab-errors [data-of="blame"]', (one) => one.click(), 600);
+      }).observe(document.querySelector("#kv-verdict"), { childList: true, subtree: true, characterData: true });
     }
   });
 

@@ -112,10 +112,11 @@
       const [key, title] = said.split(":");
       return { key, title, box: {} };
     });
-    const all = [...cards.map((box) => ({ key: box.kvView.key, title: box.kvView.title, box })), ...asides];
+    const figures = cards.map((box) => ({ key: box.kvView.key, title: box.kvView.title, box }));
+    const all = cards.length ? [...figures, ...asides] : [];
     if (!host.kvList) host.before(host.kvList = document.createElement("div"));
     const list = host.kvList;
-    Object.assign(list, { className: "kv-figure-list", hidden: !cards.length || all.length < 2 });
+    Object.assign(list, { className: "kv-figure-list", hidden: all.length < 2 });
     list.setAttribute("role", "tablist");
     list.setAttribute("aria-label", "Figures of this pane");
     while (list.children.length > all.length) list.lastChild.remove();
@@ -136,7 +137,7 @@
       tab.setAttribute("role", "tab");
       tab.dataset.of = one.key;
     });
-    if (cards.length) choose(all.find((one) => one.key === host.kvChosen) || all[0]);
+    if (all.length) choose(all.find((one) => one.key === host.kvChosen) || all[0]);
   }
 
   /* A legend whose lines change with the width is put where the old margin was; a second pass mends that. */

@@ -87,3 +87,28 @@ def test_repair_and_send_the_link(opened: Watched, embedded_address: str) -> Non
     expect(other.locator(HEADS)).to_have_count(4)
     expect(other.locator("#kv-status")).to_have_text("")
     assert other.evaluate(RESULT) == page.evaluate(RESULT)
+
+
+def test_a_judged_set_whose_choice_changed_has_its_own_way_to_blame(
+    opened: Watched, embedded_address: str
+) -> None:
+    page = begun(opened(embedded_address))
+    page.click('.kv-nav a[data-page="judge"]')
+    closer = page.locator("#kv-judge-closer")
+    expect(closer).to_have_text("Find what changed it")
+    closer.click()
+    expect(page.locator("#kv-status")).to_contain_text("press Run, then Measure")
+    expect(page.locator("#kv-blame-measure")).to_be_visible()
+    expect(page.locator("#kv-preset input")).to_have_value("Judge: first right one")
+    expect(page.get_by_text("not in the list of choices")).to_have_count(0)
+
+
+def test_a_node_of_the_graph_opens_its_prompt(opened: Watched, embedded_address: str) -> None:
+    page = begun(opened(embedded_address))
+    page.locator('[data-kv="prompt"][data-agent="2"] rect').click()
+    prompt = page.locator("#kv-template-1 textarea")
+    expect(prompt).to_be_focused()
+    expect(prompt).to_be_in_viewport(ratio=1)
+    page.get_by_role("button", name="Edit the request").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#kv-value-0 textarea")).to_be_focused()
