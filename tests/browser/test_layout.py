@@ -10,7 +10,7 @@ from lab_app.pages.registry import FIRST, PAGES
 
 MOST_SHIFT = 0.1
 #: Screens of 800 pixels that a saved first run takes at a width of 1280, whatever pane is open.
-MOST_SCREENS = {FIRST: 2.0, "judge": 1.9, "documents": 1.8, "loop": 1.7, "sweep": 1.1, "logs": 1.5}
+MOST_SCREENS = {FIRST: 2.0, "judge": 2.0, "documents": 1.8, "loop": 1.7, "sweep": 1.1, "logs": 1.5}
 PANES = {
     FIRST: ("texts", "play", "tokens", "errors", "anchors"), "judge": 5, "documents": 3, "loop": 4, "logs": 3,
 }  # fmt: skip
