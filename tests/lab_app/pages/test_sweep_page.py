@@ -100,6 +100,9 @@ def test_the_page_is_registered() -> None:
 def test_every_example_can_be_run_here(title: str, visit: Visit) -> None:
     text = sweep_page.start(visit, {"start": title})["text"]
     update = sweep_page.refresh(visit, given(text))
+    if "variants of a model" in title:  # the shipped ones are of the embedded weights, and these are others
+        assert "belong to the weights" in update["errors"]["text"]
+        return
     assert not any(update["errors"].values())
     assert "rows</b> in" in update["cost"]
 
