@@ -129,3 +129,19 @@ class LabBlocks(gr.Blocks):
                 values = {widget._id: value for widget, value in zip(named, found, strict=True)}
                 return [values[w._id] if w._id in values else gr.skip() for w in block_fn.outputs]
         return await super().postprocess_data(block_fn, predictions, state)
+
+    def handle_streaming_diffs(
+        self, block_fn: BlockFunction, data: list[Any], *rest: Any, **more: Any
+    ) -> list[Any]:
+        """See ``gradio.Blocks.handle_streaming_diffs``; later messages of a run hold whole values, not edits.
+
+        The browser makes edits in the values of the message before, so it loses what it has not drawn of
+        them yet: a fast run ended with its last figures missing.
+        """
+        whole = list(data)
+        edits = super().handle_streaming_diffs(block_fn, data, *rest, **more)
+        pairs = zip(whole, edits, strict=True)
+        final = more.get("final", False)
+        return [
+            edit if final or edit is value or not edit else [["replace", [], value]] for value, edit in pairs
+        ]

@@ -70,6 +70,30 @@ def test_an_address_is_no_file(path: str) -> None:
     assert asyncio.run(blocks.preprocess_data(event, ["http://example.com", "x"], SessionState(blocks)))
 
 
+def test_no_message_of_a_run_is_made_of_edits_in_the_one_before() -> None:
+    """The browser would lose of a fast run what it has not drawn yet: each message holds whole values."""
+    blocks, _, event = page(LabBlocks)
+    skip: dict[str, Any] = {"__type__": "update"}
+    sent: list[list[Any]] = [
+        [{**skip, "value": "rows"}, {**skip, "value": "verdict"}, skip, skip, skip, skip],
+        [skip, {**skip, "value": "verdict, and more"}, skip, {**skip, "visible": True}, skip, skip],
+    ]
+    told: list[Any] = [[] for _ in sent[0]]
+    for number, message in enumerate(sent):
+        found = blocks.handle_streaming_diffs(
+            event, copy.deepcopy(message), session_hash="s", run="r", final=False, simple_format=False
+        )
+        if number == 0:
+            told = found
+            continue
+        for place, edits in enumerate(found):
+            assert not edits or [edit[:2] for edit in edits] == [["replace", []]]
+            told[place] = edits[0][2] if edits else told[place]
+    assert told == sent[1]
+    last = blocks.handle_streaming_diffs(event, [None] * 6, session_hash="s", run="r", final=True)
+    assert last == sent[1]
+
+
 def test_the_frameworks_client_reads_nothing_of_what_is_left_out() -> None:
     """Its scripts are minified, but names of properties stay. Where one comes up, it is asked for here."""
     folder = Path(gr.__file__).parent / "templates" / "frontend" / "assets"
