@@ -43,6 +43,10 @@ def test_first_runs_are_four_screens_at_most(opened: Watched, embedded_address: 
     )
     assert len(tops) > 5
     assert len(set(tops)) == 1  # one line, to be swiped
+    page.locator("#kv-tabs .overflow-menu > button").click()  # what does not fit on the line
+    page.locator("#kv-tabs .overflow-dropdown button", has_text="Anchors").click()
+    expect(page.locator("#kv-tab-anchors .kv-figure-list").first).to_be_visible()
+    is_a_phones(page)
     for key, last, pane in (("judge", "judge-attention", 4), ("loop", "loop", 4)):
         page.click(f'.kv-nav a[data-page="{key}"]')
         expect(page.locator(f"#kv-{key}-verdict .kv-verdict-tone")).to_be_visible()
