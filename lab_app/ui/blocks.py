@@ -131,7 +131,7 @@ class LabBlocks(gr.Blocks):
         return await super().postprocess_data(block_fn, predictions, state)
 
     def handle_streaming_diffs(
-        self, block_fn: BlockFunction, data: list[Any], *rest: Any, **more: Any
+        self, block_fn: BlockFunction, data: list[Any], *, final: bool, **more: Any
     ) -> list[Any]:
         """See ``gradio.Blocks.handle_streaming_diffs``; later messages of a run hold whole values, not edits.
 
@@ -139,9 +139,10 @@ class LabBlocks(gr.Blocks):
         them yet: a fast run ended with its last figures missing.
         """
         whole = list(data)
-        edits = super().handle_streaming_diffs(block_fn, data, *rest, **more)
-        pairs = zip(whole, edits, strict=True)
-        final = more.get("final", False)
+        found: list[Any] = super().handle_streaming_diffs(block_fn, data, final=final, **more)
+        if final:
+            return found
         return [
-            edit if final or edit is value or not edit else [["replace", [], value]] for value, edit in pairs
+            edits if edits is value or not edits else [["replace", [], value]]
+            for value, edits in zip(whole, found, strict=True)
         ]
