@@ -118,7 +118,8 @@ class Method(ABC):
     its texts, so the time of encoding them is its own), ``shares_texts`` (it takes texts out of other
     prompts; one that does not pays for neither judging nor encoding them, reads the prompt as it stands, and
     leaves prompts that others may begin with where they were read exactly), ``needs_masks`` (it computes
-    tokens out of their order, at positions of their own or under a mask), ``column`` (its place in lists and
+    tokens out of their order, at positions of their own or under a mask), ``needs_layers`` (it reads the
+    model's layers one by one, which is there for some families alone), ``column`` (its place in lists and
     comparisons; methods without one come last, by name; None: it cannot be chosen by name).
     """
 
@@ -131,6 +132,7 @@ class Method(ABC):
     needs_bases: ClassVar[bool] = True
     shares_texts: ClassVar[bool] = True
     needs_masks: ClassVar[bool] = False
+    needs_layers: ClassVar[bool] = False
     Options: ClassVar[type[Options]] = Options
     profiles: ClassVar[Mapping[str, Profile]] = {}
 

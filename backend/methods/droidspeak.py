@@ -84,6 +84,7 @@ class DroidSpeakMethod(Method):
     needs_bases = False
     shares_texts = False
     needs_masks = True
+    needs_layers = True
     Options = DroidSpeakOptions
 
     def __init__(self, options: DroidSpeakOptions, read: tuple[Read, ...] = ()) -> None:
