@@ -131,7 +131,13 @@ class LabBlocks(gr.Blocks):
         return await super().postprocess_data(block_fn, predictions, state)
 
     def handle_streaming_diffs(
-        self, block_fn: BlockFunction, data: list[Any], *, final: bool, **more: Any
+        self,
+        block_fn: BlockFunction,
+        data: list[Any],
+        session_hash: str | None,
+        run: str | None,
+        final: bool,
+        simple_format: bool = False,
     ) -> list[Any]:
         """See ``gradio.Blocks.handle_streaming_diffs``; later messages of a run hold whole values, not edits.
 
@@ -139,7 +145,9 @@ class LabBlocks(gr.Blocks):
         them yet: a fast run ended with its last figures missing.
         """
         whole = list(data)
-        found: list[Any] = super().handle_streaming_diffs(block_fn, data, final=final, **more)
+        found: list[Any] = super().handle_streaming_diffs(
+            block_fn, data, session_hash, run, final, simple_format
+        )
         if final:
             return found
         return [
