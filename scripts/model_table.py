@@ -26,7 +26,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from backend.base.errors import LabError
 from backend.engine.runner import ModelRunner
 from backend.methods.registry import METHODS
-from backend.model.hooks import why_not_layerwise
 from backend.model.load import LoadedModel, wrap_model
 from backend.model.suitability import check_loaded
 from backend.training.tokenizer import train_tokenizer
@@ -171,8 +170,7 @@ def examine(family: str, tokenizer: Any) -> Row:
     kinds = Counter(layer.kind for layer in found.layers)
     types = Counter(getattr(module.config.get_text_config(), "layer_types", None) or [])
     said = ", ".join([*(f"{n} {kind}" for kind, n in kinds.items()), *(f"{n} {t}" for t, n in types.items())])
-    layerwise = not why_not_layerwise(model)
-    methods = sum(cls.supports(model.info) is None and (layerwise or not cls.needs_layers) for cls in METHODS)
+    methods = sum(cls.supports(model.info) is None for cls in METHODS)
     try:
         masked = masked_error(model)
     except LabError:

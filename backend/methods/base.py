@@ -142,13 +142,26 @@ class Method(ABC):
     @classmethod
     def supports(cls, model: ModelInfo) -> str | None:
         """None when the method works on this model, else the reason why not."""
-        return model.certificate.reason if not model.certificate.relocatable else cls.masks_refused(model)
+        if not model.certificate.relocatable:
+            return model.certificate.reason
+        return cls.masks_refused(model) or cls.layers_refused(model)
 
     @classmethod
     def masks_refused(cls, model: ModelInfo) -> str | None:
         """Why a method that needs masks cannot have them on this model; None when it can, or needs none."""
         biased = any(layer.kind == "distance bias" for layer in model.certificate.layers)
         return BIASED if cls.needs_masks and biased else None
+
+    @classmethod
+    def layers_refused(cls, model: ModelInfo) -> str | None:
+        """The same of a method that reads the model's layers one by one."""
+        if not cls.needs_layers or model.layerwise:
+            return None
+        return (
+            "It reads the model's layers one by one, which the lab does for the Llama and Qwen families; "
+            f"this model is of the family {model.family!r}. Choose a model of those, or a method that needs "
+            "no single layers, such as naive or kvcomm."
+        )
 
     def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         """Decide for every span; the default reuses each segment and moves its keys."""

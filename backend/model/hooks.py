@@ -12,8 +12,6 @@ from backend.cache.kv_cache import KVCache
 from backend.model.load import LoadedModel
 from backend.records.model_info import BIASED
 
-LAYERWISE = ("llama", "qwen2", "qwen3")  # families whose layers are called alike
-
 
 class StoppedEarlyError(Exception):
     """Raised inside a pass whose further layers nobody needs, and caught right outside of it."""
@@ -134,12 +132,12 @@ def watch_attention(model: LoadedModel, layers: range) -> Iterator[list[Tensor]]
 
 def why_not_layerwise(model: LoadedModel) -> str:
     """Empty when the model's layers can be called one by one, else the reason why not."""
-    kind = str(model.module.config.get_text_config().model_type)
-    if kind in LAYERWISE:
+    if model.info.layerwise:
         return ""
     return (
         "Choosing anew at each layer needs the model's layers one by one, which the lab does for the Llama "
-        f"and Qwen families; {model.info.name} is of the family {kind!r}. Choose one-shot selection."
+        f"and Qwen families; {model.info.name} is of the family {model.info.family!r}. Choose one-shot "
+        "selection."
     )
 
 

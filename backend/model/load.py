@@ -229,6 +229,7 @@ def wrap_model(
         kv_bytes_per_token=2 * layers * kv_heads * head_dim * kind.itemsize,
         certificate=certificate,
         links=None if links is None else links.tokens,
+        family=str(config.model_type),
     )
     tokens = Tokens(tokenizer, fills_results=bool(getattr(config, "fills_results", False)))
     return LoadedModel(module, tokens, rotation, info, links)

@@ -22,6 +22,9 @@ BIASED = (
     "naive or kvcomm."
 )
 
+#: Families whose layers the lab calls one by one: they are called alike.
+LAYERWISE = ("llama", "qwen2", "qwen3")
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -56,3 +59,9 @@ class ModelInfo:
     kv_bytes_per_token: int
     certificate: Certificate
     links: int | None = None  # link tokens behind a document that the weights were trained with
+    family: str = ""  # as transformers calls it ("llama"); records of earlier versions have none
+
+    @property
+    def layerwise(self) -> bool:
+        """Can its layers be read one by one?"""
+        return self.family in LAYERWISE

@@ -399,7 +399,7 @@ def test_profiles_run_side_by_side_and_say_what_they_did(tiny_model: LoadedModel
 
 
 def test_gradual_is_refused_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backend.model.hooks.LAYERWISE", ("qwen3",))
+    monkeypatch.setattr("backend.records.model_info.LAYERWISE", ("qwen3",))
     with pytest.raises(OptionError, match="family 'llama'"):
         execute("cacheblend", selection="gradual")
 

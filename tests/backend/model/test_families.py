@@ -44,7 +44,9 @@ def load(family: str) -> LoadedModel:
 def test_every_kind_of_pass_gives_what_a_plain_one_gives(family: str) -> None:
     model = load(family)
     assert model.info.certificate.relocatable, model.info.certificate.reason
-    assert all(cls.supports(model.info) is None for cls in METHODS)
+    layerwise = family in ("llama", "qwen2")
+    for cls in METHODS:
+        assert (cls.supports(model.info) is None) == (layerwise or not cls.needs_layers), cls.name
     assert plain_error(model) <= 1e-5
     assert masked_error(model) <= 1e-5
 
@@ -63,6 +65,19 @@ def test_methods_that_need_masks_are_refused_under_a_bias_by_distance(family: st
     for question in tiny.QUESTIONS[:2]:
         record = run(session, request(sorted(UNMASKED), question))
     assert {o.method for o in record.outcomes} == UNMASKED
+
+
+def test_methods_that_need_the_layers_one_by_one_are_refused_before_anything_runs() -> None:
+    model = load("mistral")
+    needing = [cls for cls in METHODS if cls.needs_layers]
+    assert needing
+    session = LabSession(model)
+    for cls in needing:
+        words = rf"{cls.title} cannot run on mistral.*Llama and Qwen families.*'mistral'.*such as naive"
+        with pytest.raises(NotRelocatableError, match=words) as refused:
+            run(session, request(["dense", cls.name]))
+        assert refused.value.field == "methods"
+    assert session.engine.forwarded_tokens == 0
 
 
 def test_a_prompt_ends_before_the_temperature_of_llama_4_changes() -> None:
@@ -158,7 +173,8 @@ def test_the_table_has_a_row_for_each_family() -> None:
     assert list(listed) == list(FAMILIES)
     for row in rows:
         assert listed[row.family][4].strip() == str(row.methods or "-"), "renew it: scripts/model_table.py"
-    assert {line[4].strip() for line in cells} == {"-", "2", "7", str(len(METHODS))}
+    whole = sum(not cls.needs_layers for cls in METHODS)
+    assert {line[4].strip() for line in cells} == {"-", "2", "7", str(whole), str(len(METHODS))}
     prose = " ".join(known.partition("those are refused that")[2].partition("\n- *error")[0].split())
     assert {cls.title for cls in METHODS if cls.title in prose} == {
         cls.title for cls in METHODS if cls.name not in UNMASKED
