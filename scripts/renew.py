@@ -29,14 +29,14 @@ BRIEF += ("--steps", "100", "--batch", "8", "--rate", "0.002", "--warmup-steps",
 # name: the command, and the file that takes its standard output, if any
 STEPS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "variant brief": ((*BRIEF, "presets/model/variants/brief.safetensors"), None),
-    "first run": ((sys.executable, "scripts/first_run.py"), None),
-    "pages": ((sys.executable, "scripts/record_pages.py"), None),
-    "gallery": ((sys.executable, "scripts/gallery.py"), None),
-    "tour": ((sys.executable, "scripts/record_tour.py"), None),
     "familiarity": (
         (*LAB, "calibrate-familiarity", "--json", "benchmarks/results/familiarity-20.json"),
         None,
     ),
+    "first run": ((sys.executable, "scripts/first_run.py"), None),
+    "pages": ((sys.executable, "scripts/record_pages.py"), None),
+    "gallery": ((sys.executable, "scripts/gallery.py"), None),
+    "tour": ((sys.executable, "scripts/record_tour.py"), None),
     "evaluation": ((*LAB, "evaluate-embedded", "--count", "100"), "presets/model/evaluation.json"),
     "typed": ((*LAB, "evaluate-embedded", "--typed"), "benchmarks/results/typed.json"),
     "edits": (

@@ -71,10 +71,11 @@ def heading(question: str, extra: str = "") -> str:
     return f'<div class="kv-heading"><h2>{question}</h2>{extra}</div>'
 
 
-def saved_measurement(facts: str, elem_id: str, kind: str, token: str, notes: str = "") -> str:
-    """What was measured, and the link that saves it; ``notes`` is HTML that stands below."""
+def saved_measurement(facts: str, elem_id: str, kind: str, token: str, notes: str = "", act: str = "") -> str:
+    """What was measured, and the link that saves it; ``act`` is HTML of what else can be done with it, and
+    ``notes`` HTML that stands below."""
     return (
-        f'<div class="kv-measured" data-state="measured"><p class="kv-help">{escape(facts)}</p>'
+        f'<div class="kv-measured" data-state="measured"><p class="kv-help">{escape(facts)}</p>{act}'
         f'<a class="kv-button" id="{elem_id}" href="lab/measured/{kind}/{escape(token)}" download>'
         f"{text.MEASURE_SAVE}</a></div>{notes}"
     )

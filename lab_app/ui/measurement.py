@@ -203,8 +203,15 @@ class Section:
 
     def saved(self, visit: Visit) -> Update:
         """What was measured, and the link that saves it."""
-        facts, token = visit.pages[f"measured {self.kind}"], visit.results[self.kind].token
-        return {self.status: html.saved_measurement(facts, f"{self.ids}-save", self.kind, token)}
+        facts, found = visit.pages[f"measured {self.kind}"], visit.results[self.kind]
+        act = self.act(visit.result(self.kind))
+        return {
+            self.status: html.saved_measurement(facts, f"{self.ids}-save", self.kind, found.token, act=act)
+        }
+
+    def act(self, record: Any) -> str:
+        """HTML of what can be done with a record beside saving it."""
+        return ""
 
     def edited(self, visit: Visit, given: Given) -> Update:
         """Messages about what was just typed, and whether the figures still belong to it."""

@@ -116,7 +116,7 @@ UNEXPECTED = (
     "The lab met an error that it did not expect. Nothing you typed is lost. Try again, or change "
     "the last thing you edited; the server's log holds the details."
 )
-RECORD_ABOUT = "What is in them?"
+RECORD_ABOUT = "What’s in them?"
 RECORD_HELP = (
     "One file holds everything on this screen and opens here again, on any machine, without running the "
     "model. The bundle adds the setup, citations and the figures’ numbers; the report needs no lab."
@@ -282,10 +282,7 @@ MEASURE = "Measure"
 TEXTS = "Texts"  # a pane: what each agent wrote
 TOKENS = "Tokens"  # a pane: the prompt's tokens by what happened to them
 JUDGE_BLAME = "Find what changed it"
-JUDGE_BLAME_HELP = (
-    "Opens this order’s run on Compare with its setup: which part of the cache changed the choice, and what "
-    "repairs it?"
-)
+JUDGE_BLAME_HELP = "On Compare: which part of the cache changed this order’s choice, and what repairs it?"
 JUDGE_OPENED = (
     "The judge’s run and its setup. To search what changed its choice, press Run, then Measure below."
 )

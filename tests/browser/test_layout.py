@@ -15,6 +15,7 @@ PANES = {
     FIRST: ("texts", "play", "tokens", "errors", "anchors"), "judge": 5, "documents": 3, "loop": 4, "logs": 3,
 }  # fmt: skip
 LISTED = {"errors": 4, "anchors": 12}  # figures and parts that measure, of which one is shown
+CUT_OFF = "all => all.filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent)"
 WATCH = """window.kvShifts = []; new PerformanceObserver((list) => {
     for (const e of list.getEntries()) if (!e.hadRecentInput) window.kvShifts.push(e.value);
 }).observe({ type: "layout-shift", buffered: true });"""
@@ -76,6 +77,7 @@ def test_first_runs_have_their_length_and_no_small_type(opened: Watched, embedde
             listed = LISTED.get(PANES[FIRST][index], 0) if key == FIRST else 0
             tabs = page.locator("#kv-tabs .kv-figure-list:visible button")
             expect(tabs).to_have_count(listed)
+            assert tabs.evaluate_all(CUT_OFF) == []
             for one in range(listed or 1):
                 if listed:
                     tabs.nth(one).click()

@@ -42,7 +42,7 @@ def head_map(record: RunRecord, agent: int, method: str, query: str, span: str |
     key = f"attention_heads_{query}"
     probed, looks = probes(record, agent, query), words.styles(record)
     method = method if method in probed else next(reversed(probed), method)
-    title = f"Which heads of {QUERIES[query]} read the slot?"
+    title = f"{QUERIES[query]}: which heads read the slot?"
     columns = (
         "slot",
         "layer",
@@ -56,7 +56,7 @@ def head_map(record: RunRecord, agent: int, method: str, query: str, span: str |
         return empty_view(key, title, "There is no slot to look at." if probed else absent(record), columns)
     dense = probed.get(words.dense_label(record))
     name = looks[method].name
-    title = f"Which heads of {QUERIES[query]} read {slot.name}?"
+    title = f"{QUERIES[query]}: which heads read {slot.short}?"
     mass = mass_of(probed[method], slot)
     theirs = next(
         (mass_of(dense, part) for part in regions(record, dense) if part.name == slot.name), None
@@ -97,7 +97,8 @@ def head_map(record: RunRecord, agent: int, method: str, query: str, span: str |
         for i in range(layers) for j in range(heads)
     )  # fmt: skip
     most = np.unravel_index(int(mass.argmax()), mass.shape)
-    finding = f"{name} reads it most with head {most[1]} of layer {most[0]}: {number(float(mass[most]), 2)}."
+    where, much = f"head {most[1]} of layer {most[0]}", number(float(mass[most]), 2)
+    finding = f"{name} reads {slot.name} most with {where}: {much}."
     if theirs is not None:
         most = np.unravel_index(int(np.abs(mass - theirs).argmax()), mass.shape)
         change = float(mass[most] - theirs[most])
@@ -148,7 +149,7 @@ def token_map(record: RunRecord, agent: int, method: str, query: str) -> FigureV
     probed, looks = probes(record, agent, query), words.styles(record)
     method = method if method in probed else next(reversed(probed), method)
     name = looks[method].name if method in looks else method
-    title = f"Which words is {QUERIES[query]} read off under {name}?"
+    title = f"{QUERIES[query]}: which words does it read?"
     columns = ("layer", "first token", "text", "tokens in column", "largest attention (share)")
     if not probed:
         return empty_view(key, title, absent(record), columns)
@@ -166,7 +167,7 @@ def token_map(record: RunRecord, agent: int, method: str, query: str) -> FigureV
     inner[0] = 0
     second = int(inner.argmax())
     finding = (
-        f"Mean over layers: most goes to token {most} ({words.token_name(prompt.texts[most])}), "
+        f"{name}, mean over layers: most goes to token {most} ({words.token_name(prompt.texts[most])}), "
         f"{number(float(values.mean(axis=0)[most]), 2)}"
     )
     finding += (
@@ -191,7 +192,7 @@ def token_map(record: RunRecord, agent: int, method: str, query: str) -> FigureV
 def token_difference(record: RunRecord, agent: int, query: str) -> FigureView:
     """Each method's attention to the prompt's tokens minus dense's, all on one symmetric scale."""
     key = f"attention_difference_{query}"
-    title = f"Which words does {QUERIES[query]} read more or less than under the full read?"
+    title = f"{QUERIES[query]}: which words more or less?"
     columns = ("method", "layer", "first token", "text", "tokens in column", "method minus full read (share)")
     probed, looks = probes(record, agent, query), words.styles(record)
     if not probed:

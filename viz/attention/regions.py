@@ -9,7 +9,8 @@ from backend.records.prompt import slots
 from backend.records.run import AttentionProbe, RunRecord
 from viz.base import format as words
 
-QUERIES = {"first": "the first generated token", "selecting": "the token that names the candidate"}
+#: The token whose attention was measured; it begins the titles of its figures.
+QUERIES = {"first": "First new token", "selecting": "Token of the choice"}
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,11 @@ class Region:
     name: str
     members: tuple[int, ...]
     slot: bool = False
+
+    @property
+    def short(self) -> str:
+        """A slot without what stands in it."""
+        return self.name.partition(":")[0]
 
 
 def probes(record: RunRecord, agent: int, query: str) -> dict[str, AttentionProbe]:

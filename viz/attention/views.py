@@ -55,13 +55,13 @@ def _token(probed: dict[str, AttentionProbe], looks: dict[str, MethodStyle]) -> 
     texts = {p.token for p in probed.values()}
     if len(texts) < 2:
         return ""
-    named = [f"{looks[m].name} “{words.token_name(p.token)}”" for m, p in probed.items()]
+    named = [f"“{words.token_name(p.token).strip()}” under {looks[m].name}" for m, p in probed.items()]
     return f" The token is {words.listing(named)}."
 
 
 def mass_by_slot(record: RunRecord, agent: int, query: str) -> FigureView:
     """How much each region gets, mean over layers and heads (judge study, Fig. 3)."""
-    key, title = f"attention_slots_{query}", f"What was {QUERIES[query]} read off?"
+    key, title = f"attention_slots_{query}", f"{QUERIES[query]}: what was it read off?"
     columns = ("method", "token", "region", "attention (share, mean over layers and heads)")
     probed, looks = probes(record, agent, query), words.styles(record)
     if not probed:
@@ -123,18 +123,18 @@ def _largest_shift(
 def mass_by_layer(record: RunRecord, agent: int, query: str) -> FigureView:
     """The same by layer, a panel per region."""
     key = f"attention_layers_{query}"
-    title = f"At which layers does {QUERIES[query]} look elsewhere than under the full read?"
+    title = f"{QUERIES[query]}: which layers look elsewhere?"
     columns = ("method", "region", "layer", "attention (share)", "lowest head", "highest head")
     probed, looks = probes(record, agent, query), words.styles(record)
     if not probed:
         return empty_view(key, title, absent(record), columns)
     names = list(dict.fromkeys(part.name for probe in probed.values() for part in regions(record, probe)))
-    across = min(3, len(names))
+    across = min(4 if len(names) > 6 else 3, len(names))
     down = -(-len(names) // across)
-    drawing = figure(70 + 130 * down, margin={"t": 64})
+    drawing = figure(90 + 140 * down, margin={"t": 64})
     drawing.set_subplots(
         down, across, subplot_titles=[plot_text(n) for n in names],
-        horizontal_spacing=0.07, vertical_spacing=0.3 / down if down > 1 else 0,
+        horizontal_spacing=0.07, vertical_spacing=0.44 / down if down > 1 else 0,
     )  # fmt: skip
     rows: list[tuple[Any, ...]] = []
     largest: tuple[float, str, int, str] = (0.0, "", 0, "")
@@ -168,7 +168,7 @@ def mass_by_layer(record: RunRecord, agent: int, query: str) -> FigureView:
     drawing.update_yaxes(rangemode="tozero")
     drawing.update_annotations(font={"size": 12})
     drawing.update_yaxes(title={"text": "attention (share)"}, col=1)
-    drawing.update_layout(legend={"y": 1 + 34 / (70 + 170 * down)})
+    drawing.update_layout(legend={"y": 1 + 34 / (90 + 170 * down)})
     finding = "No layer looks elsewhere than under the full read."
     if abs(largest[0]) > 5e-7:
         finding = (

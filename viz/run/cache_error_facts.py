@@ -21,7 +21,7 @@ def _compared(record: RunRecord, agent: int) -> list[Outcome]:
 
 def error_by_layer(record: RunRecord, agent: int) -> FigureView:
     """How far each method's cache is from dense's, layer by layer."""
-    title = "At which layers does the reused cache differ from the full read’s?"
+    title = "At which layers does the reused cache differ?"
     columns = ("method", "layer", "key error (relative)", "value error (relative)")
     compared = _compared(record, agent)
     if not compared:
@@ -81,7 +81,7 @@ def error_map(record: RunRecord, agent: int, method: str, which: Which = "key") 
     kind = "keys" if which == "key" else "values"
     look = words.styles(record).get(method)
     name = look.name if look else method
-    title = f"Which tokens’ {kind} differ from the full read’s under {name}?"
+    title = f"Which tokens’ {kind} differ under {name}?"
     columns = ("layer", "first token", "tokens in column", f"largest {which} error (relative)")
     outcome = next((o for o in _compared(record, agent) if o.method == method), None)
     error = None if outcome is None else outcome.key_error if which == "key" else outcome.value_error

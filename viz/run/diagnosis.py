@@ -170,9 +170,13 @@ def best_repair(reused: list[Standing]) -> Markup:
     better = [s for s in reused if s.corrected]
     if len(better) > 1 and (steps := _steps(better + plain)):
         return steps
-    if better and plain:
-        return _corrected(min(better, key=_distance), max(plain, key=_distance))
-    return Markup()
+    if not better or not plain:
+        return Markup()
+    best = min(better, key=lambda s: (bool(s.lost), _distance(s)))
+    kept, lost = [s for s in plain if not s.lost], [s for s in plain if s.lost]
+    if best.lost and kept and lost:  # what was not corrected did better
+        return _corrected(min(kept, key=_distance), max(lost, key=_distance))
+    return _corrected(best, max(plain, key=_distance))
 
 
 def _distance(standing: Standing) -> float:
@@ -205,7 +209,13 @@ def _corrected(better: Standing, plain: Standing) -> Markup:
         if {"nearer", "further"} <= ways
         else (ways - {"as far"} or {""}).pop()
     )
-    how = "Computing some tokens again" if better.again else "Correcting the copies with anchors"
+    how = (
+        "Computing some tokens again"
+        if better.again
+        else "Correcting the copies with anchors"
+        if better.corrected
+        else "Another way of copying"
+    )
     distance = {
         "nearer": "nearer to the full read",
         "further": "further from the full read",

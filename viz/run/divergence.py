@@ -15,7 +15,7 @@ NEAR = 12  # marks closer than a 12th of the axis have labels that overlap
 
 def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
     """How far each method's next-token predictions are from dense's, along dense's own answer."""
-    title = "Where along the answer do predictions drift from the full read’s?"
+    title = "Where along the answer do predictions drift?"
     columns = ("method", "token", "full read token", "KL (nats)")
     looks, dense = words.styles(record), words.dense_label(record)
     measured = [

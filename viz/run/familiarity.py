@@ -60,7 +60,7 @@ def surprisal_panel(record: RunRecord, agent: int, span: str | None = None) -> P
         "surprisal",
         title,
         html(
-            '<div class="kv-card"><p class="kv-finding">{}</p>'
+            '<div><p class="kv-finding">{}</p>'
             '<p class="kv-how">The darker, the more surprising: full from {} nats on, which {:g}% of the '
             "tokens of familiar requests reach. Mean by segment: {}.</p>"
             '<p class="kv-surprisal">{}</p>{}'

@@ -78,6 +78,7 @@ def memory_view(record: RunRecord) -> FigureView:
 def record_html(record: RunRecord) -> Markup:
     """Everything that identifies a run, as definition lists."""
     model, request, certificate = record.model, record.request, record.model.certificate
+    looks = words.styles(record)
     layers = {
         k: sum(la.kind == k for la in certificate.layers)
         for k in dict.fromkeys(la.kind for la in certificate.layers)
@@ -106,7 +107,7 @@ def record_html(record: RunRecord) -> Markup:
                 "most new tokens": request.decoding.max_new_tokens,
             },
         ),
-        ("Methods", {m.label: _options(m.name, m.options) for m in request.methods}),
+        ("Methods", {looks[m.label].name: _options(m.options) for m in request.methods}),
         (
             "Model",
             {
@@ -150,12 +151,12 @@ def _mode(record: RunRecord) -> str:
     )
 
 
-def _options(name: str, options: Mapping[str, Any]) -> str:
+def _options(options: Mapping[str, Any]) -> str:
     if not options:
-        return f"{name}, default options"
+        return "default options"
     shown = {True: "yes", False: "no"}
     parts = (
         f"{key} {shown[value] if isinstance(value, bool) else value if value != '' else words.NONE}"
         for key, value in options.items()
     )
-    return f"{name}: {', '.join(parts)}"
+    return ", ".join(parts)

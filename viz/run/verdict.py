@@ -205,7 +205,7 @@ def _nothing_to_judge(
     no word of harm or gain."""
     kept = chose + same
     ref = (changed + kept)[0].dense
-    each = listed(html("{} {}{}", c.name, _answer(c.outcome), _right(c.outcome)) for c in changed)
+    each = listed(html("{} answers {}{}", c.name, _answer(c.outcome), _right(c.outcome)) for c in changed)
     verb = "answers" if len(kept) == 1 else "answer"
     also = f"{listing(c.name for c in kept)} {verb} as the full read" if kept else ""
     also += "".join(f", but {c.name} {_other_choice(record, c)}" for c in chose)

@@ -43,7 +43,7 @@ def part_map(record: BlameRecord) -> FigureView:
     pipeline = record.request.run.pipeline
     names = [segment_words(pipeline, segment) for segment in record.mapped]
     way = np.array([[record.recovered(float(x)) for x in row] for row in record.map], dtype=np.float32)
-    drawing = figure(140 + 26 * len(names), margin={"l": 170})
+    drawing = figure(94 + 17 * len(names), margin={"l": 170, "t": 12})
     layers = list(range(record.map.shape[1]))
     peak = max(1.0, float(np.nanmax(np.abs(way), initial=0)))
     drawing.add_heatmap(
@@ -63,13 +63,13 @@ def part_map(record: BlameRecord) -> FigureView:
         xaxis={"title": "layer", "dtick": max(1, len(layers) // 16)},
         yaxis={"tickvals": list(range(len(names))), "ticktext": ticks, "autorange": "reversed"},
     )
+    theirs, mine = (plot_text(clip(said, 20)) for said in (record.dense_token, record.method_token))
     how = (
-        "Each field: the full read’s keys and values in this segment and layer alone, and how far the "
-        f"log-odds of the full read’s token {plot_text(clip(record.dense_token, 20))!r} over the method’s "
-        f"{plot_text(clip(record.method_token, 20))!r} then go from the method’s (0) to the full read’s (1). "
-        f"Framed: the set that was found, in {plural(record.passes, 'pass', 'passes')}. Empty: the passes "
-        "were spent."
+        "A field is the full read’s keys and values in this segment and layer alone, and how far the "
+        f"log-odds of {theirs!r} over {mine!r} then go from the method’s (0) to the full read’s (1)."
     )
+    how += " Framed: the set that was found." if record.found else ""
+    how += " Empty: the passes were spent." if np.isnan(way).any() else ""
     rows = tuple(
         (name, layer, float(record.map[index, layer]), float(way[index, layer]))
         for index, name in enumerate(names)

@@ -27,7 +27,7 @@ from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.pages.pipeline.examples import Gallery, as_checked
 from lab_app.pages.pipeline.form import Form
 from lab_app.pages.pipeline.form_json import asks, form_to_json
-from lab_app.pages.pipeline.live import follows, statement
+from lab_app.pages.pipeline.live import follows, staleness, statement
 from lab_app.pages.pipeline.problems import problems
 from lab_app.pages.pipeline.results import compared, drawing, results
 from lab_app.pages.pipeline.running import in_line, paced, progress
@@ -377,15 +377,3 @@ def adopt(visit: Visit, form: Form, request: RunRequest) -> None:
     record = visit.record
     if state(visit).ran is None and record is not None and asks(request) == asks(record.request):
         state(visit).ran = statement(form)
-
-
-def staleness(visit: Visit, form: Form) -> Update:
-    """Says that the results are not the form's, and takes it back."""
-    ran = state(visit).ran
-    if ran is not None and ran != statement(form):
-        state(visit).told_stale = True
-        return {"status": html.status(text.EDITED, "edited", again=True)}
-    if ran is not None and state(visit).told_stale:
-        state(visit).told_stale = False
-        return {"status": ""}
-    return {}

@@ -43,6 +43,18 @@ def follows(visit: Visit, form: Form) -> bool:
     return now != ran and dataclasses.replace(now, **same) == ran
 
 
+def staleness(visit: Visit, form: Form) -> Update:
+    """Says that the results are not the form's, and takes it back."""
+    ran = state(visit).ran
+    if ran is not None and ran != statement(form):
+        state(visit).told_stale = True
+        return {"status": html.status(text.EDITED, "edited", again=True)}
+    if ran is not None and state(visit).told_stale:
+        state(visit).told_stale = False
+        return {"status": ""}
+    return {}
+
+
 def change(visit: Visit, form: Form, picked: Picked, run: Callable[[], Iterator[Update]]) -> Iterator[Update]:
     """Change the run on the screen to what the form says of its methods: first whatever follows without
     decoding, then the answers that had to be decoded. ``run``: runs the form, where the run on the screen
@@ -74,7 +86,9 @@ def change(visit: Visit, form: Form, picked: Picked, run: Callable[[], Iterator[
             state(visit).ran = statement(form)
             keep_form(visit, form_to_json(form, state(visit).example))
             state(visit).told_stale = False
-            yield results(visit, picked=picked) | {"status": ""}
+            latest = state(visit).form or form  # edited again meanwhile?
+            told = {} if follows(visit, latest) else staleness(visit, latest)
+            yield results(visit, picked=picked) | {"status": ""} | told
     except Exception as error:
         gone = isinstance(error, OptionError) and error.field == "run" and shown != state(visit).own
         if gone and state(visit).seconds <= RUN_SECONDS:

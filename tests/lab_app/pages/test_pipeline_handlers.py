@@ -777,6 +777,21 @@ def test_a_question_edited_during_a_run_leaves_a_banner_at_its_end(handlers: Han
     assert "edited since" in last(run)["status"]
 
 
+def test_a_question_edited_during_a_change_leaves_a_banner_at_its_end(
+    handlers: Handlers, visit: Visit
+) -> None:
+    """On a busy machine a change takes long enough for an edit to come between."""
+    form = finished_run(handlers, visit)
+    moved = dataclasses.replace(form, copies=(kvcomm_copy(),))
+    handlers.refresh(visit, moved)
+    change = live.change(visit, moved, ("", "", ""), never)
+    assert "kv-out-pending" in next(change)["comparison"]
+    edited = dataclasses.replace(moved, values={"user_question": "Something else?"})
+    assert "Run again" in handlers.refresh(visit, edited)["status"]
+    assert "Run again" in last(change)["status"]
+    assert handlers.refresh(visit, moved)["status"] == "", "taken back"
+
+
 def test_an_emptied_question_keeps_the_banner(handlers: Handlers, visit: Visit) -> None:
     form = finished_run(handlers, visit)
     update = handlers.refresh(visit, dataclasses.replace(form, values={"user_question": ""}))

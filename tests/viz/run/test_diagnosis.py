@@ -70,6 +70,19 @@ def test_the_step_that_matters_most_is_worse_without_it(kls, errors):
         assert value(off.rstrip(".")) > value(left) or left == "< 1e-6"
 
 
+def test_what_kept_the_answer_is_the_repair_whether_it_corrects_or_not():
+    """A correction that lost the answer, too, is not what repairs it, however near its cache is."""
+    copied = standing("Copied", "answer", 0.3, 1.6, False)
+    mended = standing("Mended", "answer", 0.1, 0.4, True)
+    linked = standing("Linked", "same", 0.5, 0.9, False)
+    said = plain(best_repair([copied, mended, linked]))
+    assert said.startswith("Another way of copying: Linked kept the answer that Copied lost")
+    other = standing("Other", "same", 0.4, 1.2, True)
+    said = plain(best_repair([copied, mended, other, linked]))
+    assert "Other kept the answer that Copied lost" in said
+    assert "Not this correction" in plain(best_repair([copied, mended]))
+
+
 def test_a_segment_of_the_template_has_a_name_of_its_own():
     said = plain(where(make_record()))
     assert "prefix" not in said

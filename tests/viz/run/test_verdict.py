@@ -115,8 +115,8 @@ def test_where_nobody_knows_what_is_right_a_change_is_neither_harm_nor_gain():
     assert verdict(record).tone == "neutral"
     assert verdict(record).state == "answer changed, right answer unknown"
     assert said(record).startswith(
-        "The answer changed: the full read answers 38, Copy and reposition 36; KVCOMM answers as the full "
-        "read. Nobody knows what is right here."
+        "The answer changed: the full read answers 38, Copy and reposition answers 36; KVCOMM answers as the "
+        "full read. Nobody knows what is right here."
     )
     assert "changed the answer" not in said(record)
 
@@ -144,12 +144,12 @@ def test_where_dense_is_wrong_there_is_nothing_to_judge():
     record = change(record, "naive", 3, answer="1", correct=False)
     assert verdict(record).tone == "neutral"
     assert said(record).startswith(
-        "The full read itself is wrong: it answers 62 where 63 is right; Copy and reposition 1 (wrong); "
-        "KVCOMM answers as the full read."
+        "The full read itself is wrong: it answers 62 where 63 is right; Copy and reposition answers 1 "
+        "(wrong); KVCOMM answers as the full read."
     )
     better = change(record, "naive", 3, answer="63", correct=True)
     assert verdict(better).tone == "neutral"
-    assert "Copy and reposition 63 (right)" in said(better)
+    assert "Copy and reposition answers 63 (right)" in said(better)
     for one in (record, better):
         assert "changed the answer" not in said(one)
     kept = same_as_dense(same_as_dense(record), "kvcomm")

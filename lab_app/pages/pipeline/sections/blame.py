@@ -14,7 +14,7 @@ from lab_app.ui import fields, text
 from lab_app.ui.fields import Node
 from lab_app.ui.measurement import Section
 from lab_app.ui.run_results import choices
-from lab_app.ui.types import Given, Update
+from lab_app.ui.types import Given
 from lab_app.ui.validation import FormReader, NumberField
 from lab_app.visits.visits import Visit
 from viz.base.format import agent_name, clip, plural
@@ -63,9 +63,8 @@ def called(request: BlameRequest) -> str:
 class BlameSection(Section):
     """A section whose finding can become a column."""
 
-    def saved(self, visit: Visit) -> Update:
-        link = super().saved(visit)[self.status]
-        return {self.status: Markup(link) + repair_button(visit.result(self.kind))}
+    def act(self, record: BlameRecord) -> Markup:
+        return repair_button(record)
 
 
 def repair_button(record: BlameRecord) -> Markup:
@@ -82,9 +81,9 @@ def repair_button(record: BlameRecord) -> Markup:
     }  # fmt: skip
     told = text.REPAIR_HELP.format(what=called(record.request))
     return Markup(
-        '<p class="kv-measured"><span>{}</span><button type="button" class="kv-button" data-kv="column" '
-        'data-act="repair" data-label="{}" data-column="{}">{}</button></p>'
-    ).format(told, choice.label, json.dumps(column), text.REPAIR_THIS)
+        '<button type="button" class="kv-button" data-kv="column" data-act="repair" data-label="{}" '
+        'data-column="{}" data-tip="{}">{}</button>'
+    ).format(choice.label, json.dumps(column), told, text.REPAIR_THIS)
 
 
 SECTION = BlameSection(
