@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -30,12 +31,16 @@ sys.exit(f"importing {module} loaded {{heavy}}" if heavy else 0)
 ENGINE_ALONE = """
 import importlib, importlib.util, pkgutil, sys
 kernels = [] if importlib.util.find_spec("triton") else ["backend.cache.kernels.triton_kernels"]
-for name in ("gradio", "plotly", "umap", "datasketch"):
+for name in ("gradio", "plotly", "umap", "datasketch", "markdown_it"):
     sys.modules[name] = None  # importing it now raises ImportError
 import backend
+from lab_app.cli.main import main
 for module in pkgutil.walk_packages(backend.__path__, "backend."):
     if not module.name.endswith("__main__") and module.name not in kernels:
         importlib.import_module(module.name)
+given = "bench match --shape embedded --tokens 64 --anchors 2 --repeats 1"
+if main(given.split()) not in (0, 1):  # 1: a busy machine's times contradict its own
+    sys.exit("the benchmark failed")
 """
 
 
@@ -59,9 +64,10 @@ def test_importing_leaves_torch_unloaded(module: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
-def test_engine_imports_without_page_plots_or_fuzzy_matching() -> None:
+def test_engine_imports_and_is_measured_without_page_plots_or_fuzzy_matching() -> None:
     result = run_fresh(ENGINE_ALONE)
     assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["bench"] == "match"
 
 
 def test_nothing_asks_which_method_it_has() -> None:

@@ -318,7 +318,9 @@ def training(monkeypatch: pytest.MonkeyPatch) -> Any:
     return go
 
 
-def test_processes_train_what_one_would(training: Any, tmp_path: Path) -> None:
+def test_processes_train_what_one_would(
+    training: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two processes that share the documents and add up their gradients, beside one that reads them all."""
     _, alone = training(tmp_path / "alone")
     folder = tmp_path / "shared"
@@ -327,7 +329,15 @@ def test_processes_train_what_one_would(training: Any, tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    torch.multiprocessing.spawn(train_together, args=(2, port, folder), nprocs=2)
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "")  # set below, undone after the test
+    other = torch.multiprocessing.spawn(train_other, args=(port, folder), join=False)
+    try:
+        train_together(0, port, folder)
+    finally:
+        torch.distributed.destroy_process_group()
+    while not other.join():
+        pass
     together = torch.load(folder / "run" / "checkpoint.pt", weights_only=True)
     untrained = forward_pass.build_model(SMALL, tiny.tokenizer()).state_dict()
     for name, tensor in alone["model"].items():
@@ -337,11 +347,15 @@ def test_processes_train_what_one_would(training: Any, tmp_path: Path) -> None:
     assert len(rows) == 1, "one of them writes"
 
 
-def train_together(process: int, processes: int, port: int, folder: Path) -> None:
-    os.environ.update(RANK=str(process), WORLD_SIZE=str(processes))
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
+def train_together(process: int, port: int, folder: Path) -> None:
+    """One of two processes; the second is started for it."""
+    os.environ.update(RANK=str(process), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     train.train(folder / "run", SMALL, tokenizer_from=folder / "tokenizer")
+
+
+def train_other(_: int, port: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    train_together(1, port, folder)
 
 
 def test_training_repeats_and_resumes(training: Any, tmp_path: Path) -> None:
