@@ -29,6 +29,7 @@ CONTROLS = (
     ("prophetkv", RANDOM), ("prophetkv", QUERY), ("ape", "ape untuned"), ("ape", "block_attention"),
     ("relaycaching", "relay random"), ("relaycaching", "relay none"),
     ("droidspeak", "full reuse"), ("droidspeak", "naive"), ("droidspeak", "kvcomm"),
+    ("lragent", "full reuse"), ("lragent", "naive"), ("lragent", "droidspeak"),
 )  # fmt: skip
 ALL = "all"
 

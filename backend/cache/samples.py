@@ -193,6 +193,9 @@ class PromptInContext:
     isolated_bases: dict[str, KVSegment] = field(default_factory=dict)  # each segment encoded alone
     rotation: Rotation | None = None
     weights: str = ""  # on which the agent runs; empty: the lab's own
+    low_ranks: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # of the pipeline's weights that are the lab's own with an adapter (backend.model.low_rank.LowRank)
     encoder: TextEncoder | None = None  # encodes texts by themselves, on the agent's weights
     method_bases: Mapping[str, KVSegment] = field(
         default_factory=dict

@@ -17,7 +17,7 @@ from backend.engine.assembled_prompt import AssembledPrompt
 from backend.engine.assembly import Assembly
 from backend.engine.decoding import DecodeBatch, Decoded
 from backend.engine.layout import lay_out
-from backend.engine.partial_layers import gather, known_layers, read_above
+from backend.engine.partial_layers import LayeredPass, gather, known_layers, read_above
 from backend.engine.prefill import Prefill
 from backend.engine.runner import ModelRunner
 from backend.engine.turns import ModelScheduler
@@ -27,7 +27,7 @@ from backend.model.load import LoadedModel
 from backend.prompts.template import called
 from backend.records.prompt import TokenizedPrompt
 from backend.records.request import Decoding
-from backend.records.run import COMPUTED, REUSED
+from backend.records.run import COMPUTED, RECOMPUTED, REUSED
 
 
 class Engine(ModelRunner):
@@ -85,12 +85,13 @@ class Engine(ModelRunner):
         view = selection = None
         hooked = method if copied.any() else None
         choosing = hooked is not None and type(hooked).select is not Method.select
-        hidden = None
+        layered = None
         assembly = Assembly(self, prompt, plan, layout, cache, actions, clock)
         if plan.cut is None:
             logits = assembly.assemble(hold_last=choosing)
         else:
-            cache, logits, hidden = self._read_above(prompt, plan, actions, clock, spare_tokens)
+            layered = self._read_above(prompt, plan, actions, clock, spare_tokens)
+            cache, logits = layered.cache, layered.logits
             assembly.cache = cache
         if choosing:
             assembly.prompt_first(held=total - 1)
@@ -131,23 +132,25 @@ class Engine(ModelRunner):
                 )  # fmt: skip
         exact = layout.natural and plan.visible is None
         exact = exact and all(not isinstance(s.action, Reuse) or s.action.exact for s in plan.steps)
-        return Prefill(cache, logits, actions, self.token_layers - before, exact, plan, selection, hidden)
+        hidden, projected = (None, None) if layered is None else (layered.hidden, layered.projected)
+        forwarded = self.token_layers - before
+        return Prefill(cache, logits, actions, forwarded, exact, plan, selection, hidden, projected)
 
     def _read_above(
         self, prompt: TokenizedPrompt, plan: Plan, actions: NDArray[np.uint8], clock: Clock, spare_tokens: int
-    ) -> tuple[KVCache, Tensor, Tensor]:
-        """Carry out a plan with a cut: its cache, the last token's logits, and the states at the cut."""
+    ) -> LayeredPass:
+        """Carry out a plan with a cut."""
         assert plan.cut is not None
         last = len(prompt.ids) - 1
         with clock.part("rotate"):
             known = gather(plan, last, self.model)
         with clock.part("prefill"):
-            layered = read_above(self.model, prompt.ids, known, spare_tokens)
+            layered = read_above(self.model, prompt.ids, known, spare_tokens, plan.project)
         self.token_layers += layered.token_layers
         actions[:] = COMPUTED
         copied = np.array(known_layers(plan.cut, plan.until, self.model.info.layers), dtype=np.intp)
-        actions[np.ix_(copied, known.tokens.numpy())] = REUSED
-        return layered.cache, layered.logits, layered.hidden
+        actions[np.ix_(copied, known.tokens.numpy())] = REUSED if plan.own is None else RECOMPUTED
+        return layered
 
     def decode(self, prefills: Sequence[Prefill], decoding: Decoding, **more: Any) -> list[Decoded]:
         """All of :meth:`decode_steps` at once."""

@@ -9,6 +9,8 @@ token is, and the known ones need a hidden state to go on from. The plan does no
   lower layer has worked on. Inconsistent, and here to be looked at.
 
 Above a second cut (``until``) they may be known again: only the layers between are then computed for them.
+Or they are known at every layer but for what an adapter makes of their own states (``own``): then all of them
+are forwarded, over what is known, and the adapter's part is put on it layer by layer.
 
 One pass over all forwarded tokens, each seeing what stands before it; needs the model's layers one by one.
 """
@@ -24,6 +26,7 @@ from backend.cache.rope import Rotation
 from backend.methods.plan import Plan, Reuse
 from backend.model.hooks import call_layer, masks_of, why_not_layerwise
 from backend.model.load import LoadedModel
+from backend.model.low_rank import LowRank
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class KnownTokens:
             to let them skip what lies below it.
         cut: how many layers.
         until: the layer from which on they are known again; None: nowhere.
+        projected: (layers, n, rows) products of their layers' inputs, where they are asked for.
+        own: the adapter whose part is added to them.
     """
 
     tokens: Tensor
@@ -45,6 +50,8 @@ class KnownTokens:
     hidden: Tensor | None
     cut: int
     until: int | None = None
+    projected: Tensor | None = None
+    own: LowRank | None = None
 
 
 def known_layers(cut: int, until: int | None, layers: int) -> list[int]:
@@ -69,6 +76,7 @@ def gather(plan: Plan, last: int, model: LoadedModel) -> KnownTokens:
     hidden = [reuse.hidden[:n] for _, n, reuse in copied if reuse.hidden is not None]
     if hidden and len(hidden) < len(copied):
         raise ModelError("Some of the plan's segments hold states to go on from, and others do not.")
+    products = [reuse.projected[:, :n] for _, n, reuse in copied if reuse.projected is not None]
     return KnownTokens(
         torch.cat([torch.arange(step.start, step.start + n) for step, n, _ in copied]),
         torch.cat([reuse.base.keys[rows, :, :n] for _, n, reuse in copied], dim=2),
@@ -76,24 +84,31 @@ def gather(plan: Plan, last: int, model: LoadedModel) -> KnownTokens:
         torch.cat(hidden) if hidden else None,
         cut,
         plan.until,
+        torch.cat(products, dim=1) if products else None,
+        plan.own,
     )
 
 
 @dataclass(frozen=True)
 class LayeredPass:
     """``cache`` in the prompt's order, last ``logits`` (vocabulary,) fp32, the ``hidden`` (tokens, hidden)
-    states at the cut (zeros for known tokens when it is above the last layer), and the ``token_layers`` that
-    were forwarded."""
+    states at the cut (zeros for known tokens when it is above the last layer), the ``token_layers`` that were
+    forwarded, and the layers' inputs times the rows that were asked for, (layers, tokens, n)."""
 
     cache: KVCache
     logits: Tensor
     hidden: Tensor
     token_layers: int
+    projected: Tensor | None = None
 
 
 @torch.inference_mode()
 def read_above(
-    model: LoadedModel, ids: tuple[int, ...], known: KnownTokens, spare_tokens: int = 0
+    model: LoadedModel,
+    ids: tuple[int, ...],
+    known: KnownTokens,
+    spare_tokens: int = 0,
+    project: Tensor | None = None,
 ) -> LayeredPass:
     """Read a prompt, some of whose tokens are known below a cut.
 
@@ -102,6 +117,8 @@ def read_above(
         ids: the prompt's tokens.
         known: what is known; an empty one makes a dense pass.
         spare_tokens: room to leave in the cache.
+        project: (layers, n, hidden) rows by which each layer's normed input is multiplied; where known
+            tokens are forwarded at no layer or at all.
 
     Raises:
         OptionError: the model's layers cannot be called one by one.
@@ -119,7 +136,9 @@ def read_above(
     # Known tokens lie first in the cache; each token sees what comes before it in the prompt.
     order = torch.cat([known.tokens, computed.nonzero().flatten()])
     sees = order[None] <= order[:, None]
-    cache = model.new_cache(total + spare_tokens)
+    own = known.own if held else None  # then known tokens lie in the cache twice until the end
+    twice = held if own is not None else 0
+    cache = model.new_cache(total + twice + spare_tokens)
     rows = known_layers(known.cut, known.until, layers)
     if held and rows:
         rotation = Rotation(tuple(model.rotation.layers[layer] for layer in rows))
@@ -130,13 +149,25 @@ def read_above(
     hidden, at_cut, forwarded = embedded[:, held:], embedded, 0
     others = masks_of(model, sees[held:], order), order[held:].to(device)
     masks, positions = others
+    if own is not None:
+        hidden, positions = embedded, order.to(device)
+        fresh = torch.zeros(total, twice, dtype=torch.bool)  # nobody looks at what they would have been
+        doubled = torch.cat([order[:twice], order])
+        masks = masks_of(model, torch.cat([sees[:, :held], fresh, sees[:, held:]], dim=1), doubled)
+    products = []
     for layer in range(layers):
-        if layer == known.cut:
+        if own is None and layer == known.cut:
             first = embedded[:, :held] if known.hidden is None else known.hidden[None].to(embedded)
             hidden = at_cut = torch.cat([first, hidden], dim=1)
             masks, positions = masks_of(model, sees, order), order.to(device)
-        if layer == known.until:
+        if own is None and layer == known.until:
             hidden, (masks, positions) = hidden[:, held:], others
+        if project is not None or own is not None:
+            normed = decoder.layers[layer].input_layernorm(hidden)[0]
+            if project is not None:
+                products.append(normed @ project[layer].to(normed).mT)
+            if own is not None:
+                _add_own(cache, layer, own.at(layer), normed[:held], model.rotation, positions[:held])
         cache.layers[layer].rewind(held if layer in rows else 0)
         hidden = call_layer(model, layer, hidden, positions, masks, cache)
         forwarded += hidden.shape[1]
@@ -144,5 +175,22 @@ def read_above(
         at_cut = torch.cat([torch.zeros_like(embedded[:, :held]), hidden], dim=1)
     logits = model.module.lm_head(decoder.norm(hidden[:, -1])).float()[0]
     places = order.argsort()
-    cache.reorder(places)
-    return LayeredPass(cache, logits, at_cut[0, places.to(device)], forwarded)
+    cache.reorder(torch.where(places < held, places, places + twice))
+    cache.length = total
+    found = torch.stack(products) if products else None
+    if found is not None and found.shape[1] < total:
+        assert known.projected is not None, "the plan's copies come without what is asked for"
+        found = torch.cat([known.projected.to(found), found], dim=1)
+    found = None if found is None else found[:, places.to(device)]
+    return LayeredPass(cache, logits, at_cut[0, places.to(device)], forwarded, found)
+
+
+def _add_own(
+    cache: KVCache, layer: int, own: LowRank, inputs: Tensor, rotation: Rotation, positions: Tensor
+) -> None:
+    """Put an adapter's part of a layer on the first tokens of the cache, given that layer's ``inputs``
+    (tokens, hidden)."""
+    keys, values = own.expand((inputs @ own.rows[0].to(inputs).mT)[None])
+    held = len(inputs)
+    cache.keys[layer, 0, :, :held] += Rotation((rotation.layers[layer],)).rotate(keys, positions)[0]
+    cache.values[layer, 0, :, :held] += values[0]

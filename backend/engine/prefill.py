@@ -23,6 +23,7 @@ class Prefill:
     plan: Plan  # as it was carried out: a fallback's own
     selection: Selection | None = None
     hidden: Tensor | None = None  # (tokens, hidden) states before layer ``plan.cut``
+    projected: Tensor | None = None  # (layers, tokens, n), where the plan asks for it
 
     @property
     def forwarded_tokens(self) -> int:

@@ -92,13 +92,15 @@ class Arrived:
 class Prefilled:
     """An agent's prompt was prefilled under ``plan``; ``cache`` holds it (without the last token's
     successor). ``real`` is True when every token was forwarded, so that offsets can be seen. ``hidden``:
-    (tokens, hidden) states before layer :attr:`Plan.cut`, where the plan has one."""
+    (tokens, hidden) states before layer :attr:`Plan.cut`, where the plan has one; ``projected``: (layers,
+    tokens, n), where it asks for it (:attr:`Plan.project`)."""
 
     context: PromptInContext
     cache: KVCache
     real: bool
     plan: Plan
     hidden: Tensor | None = None
+    projected: Tensor | None = None
 
 
 @dataclass(frozen=True)

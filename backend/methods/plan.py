@@ -7,6 +7,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from backend.cache.kv_cache import KVSegment, Offset, Temper
+from backend.model.low_rank import LowRank
 from backend.records.blame import Part
 from backend.records.run import AgentState, GateDecision, Provenance
 
@@ -39,6 +40,7 @@ class Reuse:
     ``in_place``: key offsets are weighed and added where the keys stand, not position-free. A weight that
     differs by channel does not commute with the rotation, so there it makes a difference.
     ``hidden``: (tokens, hidden) states that go into layer :attr:`Plan.cut`; None lets the embeddings.
+    ``projected``: (layers, tokens, n) of these tokens, where :attr:`Plan.project` is asked for.
     ``provenance``: for the record; None: "exact local" when exact, else "semantic".
     """
 
@@ -51,6 +53,7 @@ class Reuse:
     in_place: bool = False
     provenance: Provenance | None = None
     hidden: Tensor | None = None
+    projected: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,10 @@ class Plan:
     the first and the last layer at which that holds, where it is not all of them; only where nothing is
     copied. ``cut``: copy the layers below it alone, and forward every token from it on
     (:mod:`backend.engine.partial_layers`); only with steps at their places. ``until``: with a cut, copy again
-    from this layer on. ``temper``: at which prompt tokens, (tokens,), attention is tuned, and how; without
-    links.
+    from this layer on. ``project``: (layers, n, hidden), with a cut of 0: what each layer's input, normed,
+    gives with these rows is wanted (``Prefilled.projected``). ``own``: with both cuts at 0, forward what is
+    copied as well, over the copies, and add to them what this adapter makes of it. ``temper``: at which
+    prompt tokens, (tokens,), attention is tuned, and how; without links.
     """
 
     steps: tuple[Step, ...]
@@ -114,6 +119,8 @@ class Plan:
     visible_layers: tuple[int, int] | None = None
     cut: int | None = None
     until: int | None = None
+    project: Tensor | None = None
+    own: LowRank | None = None
     temper: Temper | None = None
 
     @property

@@ -4,14 +4,16 @@ all who read with it."""
 import copy
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from backend.base.errors import ModelError
 from backend.base.text import show
-from backend.model.link_tokens import FORMAT, SHIPPED, VARIANTS, apply_links, base_hash
+from backend.model.link_tokens import FORMAT, SHIPPED, VARIANTS, apply_links, base_hash, load_links
 from backend.model.load import LoadedModel, wrap_model
+from backend.model.low_rank import low_rank_of
 
 _GUARD = threading.Lock()
 _FITTING: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
@@ -75,6 +77,10 @@ def _changed(model: LoadedModel, folder: Path, name: str) -> LoadedModel:
         made = _MADE.setdefault(model.module, {})
         if name not in made:
             module, called = copy.deepcopy(model.module), f"{model.info.name}+{name}"
-            links = apply_links(module, folder / f"{name}.safetensors", called)
-            made[name] = wrap_model(module, model.tokens.tokenizer, name=called, links=links)
+            path = folder / f"{name}.safetensors"
+            links = apply_links(module, path, called)
+            whole = wrap_model(module, model.tokens.tokenizer, name=called, links=links)
+            layered, (_, deltas, _) = whole.info.layerwise, load_links(path)
+            low_rank = low_rank_of(module, deltas, whole.info.kv_heads) if layered else None
+            made[name] = replace(whole, low_rank=low_rank)
         return made[name]

@@ -20,6 +20,7 @@ from backend.cache.rope import Rotation
 from backend.model.certificate import certify
 from backend.model.device_map import dtype_of, home_of, placing, plain_parts, whole_state
 from backend.model.link_tokens import Links, apply_links, find_links
+from backend.model.low_rank import LowRank
 from backend.model.suitability import check_causal, check_loaded
 from backend.model.tokenizer import Tokens
 from backend.prompts.pipeline import Pipeline
@@ -41,6 +42,7 @@ class LoadedModel:
     rotation: Rotation
     info: ModelInfo
     links: Links | None = None  # link tokens that the weights were trained with
+    low_rank: LowRank | None = None  # of a variant that is made from a loaded model: what it adds to K and V
 
     @property
     def device(self) -> torch.device:

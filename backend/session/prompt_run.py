@@ -55,7 +55,8 @@ def read_prompt(
     asked = asked if gate is None else GuardedMethod(asked, gate)
     prefill = engine.execute(context.prompt, plan, clock, method=asked, context=context)
     plan = prefill.plan
-    method.on_event(Prefilled(context, prefill.cache, plan.plain, plan, prefill.hidden), log)
+    seen = Prefilled(context, prefill.cache, plan.plain, plan, prefill.hidden, prefill.projected)
+    method.on_event(seen, log)
     return context, prefill
 
 

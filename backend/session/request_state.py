@@ -9,6 +9,7 @@ from backend.cache.kv_cache import KVCache, KVSegment
 from backend.cache.samples import PromptInContext, Sample, SampleLog
 from backend.engine.engine import Engine
 from backend.engine.isolated_encoder import IsolatedEncoder
+from backend.model.low_rank import LowRank
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.template import Placeholder
 from backend.records.prompt import TokenizedPrompt
@@ -65,6 +66,12 @@ class RequestState:
     def engine_of(self, agent: int) -> Engine:
         """The engine of an agent's weights."""
         return self.engines.get(self.pipeline.agent(agent).model, self.engine)
+
+    @property
+    def low_ranks(self) -> dict[str, LowRank]:
+        """Those adapters that agents of this pipeline run on, by the name of their weights."""
+        named = {name: self.engines[name] for a in self.pipeline.agents if (name := a.model) in self.engines}
+        return {name: e.model.low_rank for name, e in named.items() if e.model.low_rank is not None}
 
     def start(self, values: Mapping[str, str]) -> list[Sample]:
         """Tokenise the outside values and encode their bases; returns the samples that arrived.
@@ -139,6 +146,7 @@ class RequestState:
             self.log.isolated_bases[agent],
             self.engine.model.rotation,
             weights,
+            self.low_ranks,
             IsolatedEncoder(self.engine_of(agent), self.log, weights, self.before, self.isolated_ms),
             named_bases=self.log.named_bases.setdefault(agent, {}),
         )

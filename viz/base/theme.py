@@ -86,6 +86,7 @@ METHOD_NAMES = {
     "ape": "APE",
     "relaycaching": "RelayCaching",
     "droidspeak": "DroidSpeak",
+    "lragent": "LRAgent",
     "repair": "Repair",
     "composed": "Composition",
     "masked": "Masked candidates",

@@ -27,6 +27,7 @@ PAPERS: dict[str, tuple[str, ...]] = {
     "ape": ("yang2025ape",),
     "relaycaching": ("geng2026relaycaching",),
     "droidspeak": ("liu2026droidspeak",),
+    "lragent": ("jeon2026lragent",),
     "repair": ("liang2026judges",),
     "masked": ("liang2026judges",),
     "recompute_slots": ("liang2026judges",),

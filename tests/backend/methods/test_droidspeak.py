@@ -17,7 +17,8 @@ from backend.engine.engine import Engine
 from backend.engine.partial_layers import KnownTokens, read_above
 from backend.engine.prefill import Prefill
 from backend.methods.base import Prefilled
-from backend.methods.droidspeak import HELD, DroidSpeakMethod, DroidSpeakOptions
+from backend.methods.beginnings import HELD
+from backend.methods.droidspeak import DroidSpeakMethod, DroidSpeakOptions
 from backend.methods.plan import Reuse
 from backend.prompts.pipeline import Pipeline
 from backend.records.request import MethodChoice

@@ -39,6 +39,19 @@ def test_every_shipped_file_fits_the_embedded_model_and_no_other(
             variant(tiny_model, path.stem)
 
 
+def test_a_variant_keeps_what_it_adds_to_keys_and_values(embedded: LoadedModel) -> None:
+    made = variant(embedded, "brief")
+    assert made is not None
+    assert made.low_rank is not None
+    assert made.low_rank.rank < embedded.module.config.hidden_size // 8
+    for kind, name in enumerate(("k_proj", "v_proj")):
+        for layer in range(embedded.info.layers):
+            mine, base = (getattr(m.module.model.layers[layer].self_attn, name) for m in (made, embedded))
+            added = made.low_rank.up[kind, layer].flatten(0, 1) @ made.low_rank.down[kind, layer]
+            assert added.abs().max() > 1e-4
+            assert torch.allclose(base.weight + added, mine.weight, atol=1e-6)
+
+
 def test_the_brief_judge_is_taught_the_judges_verdict_in_fewer_words() -> None:
     for seed in range(30):
         drawn = draw(random.Random(seed), MIXTURES["brief"])
