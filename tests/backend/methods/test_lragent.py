@@ -17,6 +17,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from backend.base.clock import Clock
 from backend.cache.kv_cache import KVSegment
 from backend.engine.engine import Engine
+from backend.engine.partial_layers import KnownTokens, read_above
 from backend.engine.prefill import Prefill
 from backend.methods.base import Prefilled
 from backend.methods.droidspeak import DroidSpeakMethod, DroidSpeakOptions
@@ -190,6 +191,21 @@ def test_own_puts_the_readers_part_on_the_shared_base() -> None:
     assert (found.actions[:, :shared] == RECOMPUTED).all()
 
 
+@pytest.mark.parametrize("tokens", [[0, 1, 2, 3, 4], [3, 4, 5, 20, 21]])
+def test_products_stand_at_their_tokens(tokens: list[int]) -> None:
+    model, drawn, none = tiny.model(), tuple(range(7, 37)), torch.empty(0)
+    rows = torch.randn(3, 4, 64, generator=torch.Generator().manual_seed(1))
+    whole = read_above(model, drawn, KnownTokens(none.long(), none, none, None, 0), project=rows)
+    assert whole.projected is not None
+    wanted = torch.stack([x @ r.T for x, r in zip(inputs(model, drawn), rows, strict=True)])
+    assert tiny.error(whole.projected, wanted) <= TOLERANCE
+    kept = whole.cache.segment(0, len(drawn), model.rotation, exact=True, context="")
+    held = (kept.keys[:, :, tokens], kept.values[:, :, tokens], None, 0, 0, whole.projected[:, tokens])
+    out = read_above(model, drawn, KnownTokens(torch.tensor(tokens), *held), project=rows)
+    assert out.projected is not None
+    assert tiny.error(out.projected, wanted) <= TOLERANCE
+
+
 @pytest.mark.parametrize("form", ["shared", "own", "none"])
 def test_an_adapter_of_zero_is_plain_reuse(form: str) -> None:
     model = adapted(size=0)
@@ -252,8 +268,11 @@ def test_weights_that_are_no_adapter_of_the_base_are_read_afresh() -> None:
     assert (found.actions == COMPUTED).all()
     assert "'tuned' are not the lab's own with a low-rank adapter" in found.plan.reason
     assert "choose droidspeak" in found.plan.reason
-    first, _, _ = received(adapted(), LRAgentOptions(), "tuned", "tuned")
-    assert "low-rank adapter" not in first.plan.reason
+    low, first = adapted().low_rank, replace(base_walk().contexts[1], weights="tuned")
+    plan = LRAgentMethod(LRAgentOptions()).plan(
+        replace(first, low_ranks={"tuned": low}), base_walk().log, Clock()
+    )
+    assert plan.reason == "Nobody has read this beginning on the same base."
 
 
 def test_in_a_session_the_second_request_shares_as_much() -> None:
