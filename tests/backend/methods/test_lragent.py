@@ -247,6 +247,28 @@ def test_the_base_takes_over_from_an_adapter_without_its_part() -> None:
     assert tiny.error(got.keys, projected(tiny.model(), "k_proj", given)) <= TOLERANCE
 
 
+def test_left_out_the_writers_part_stays() -> None:
+    found, shared, _ = received(adapted(), LRAgentOptions("none"), writer="tuned", reader="")
+    kept = Engine(adapted()).prefill(ids())[0]
+    wanted, got = (
+        c.segment(0, shared, tiny.model().rotation, exact=True, context="") for c in (kept, found.cache)
+    )
+    assert tiny.error(got.values, wanted.values) <= TOLERANCE
+    assert tiny.error(got.keys, wanted.keys) <= TOLERANCE
+
+
+def test_of_a_prompt_that_was_read_before_the_last_token_is_forwarded() -> None:
+    one, method = base_walk(), LRAgentMethod(LRAgentOptions())
+    context = one.contexts[1]
+    for _ in range(2):
+        found = one.engine.execute(context.prompt, method.plan(context, one.log, Clock()), Clock())
+        seen = Prefilled(context, found.cache, False, found.plan, found.hidden, found.projected)
+        method.on_event(seen, one.log)
+    assert [step.end - step.start for step in found.plan.steps] == [len(context.prompt.ids) - 1, 1]
+    assert found.token_layers == 3
+    assert tiny.error(found.logits, one.engine.prefill(context.prompt.ids)[1]) <= TOLERANCE
+
+
 @pytest.mark.parametrize("form", ["shared", "own"])
 @pytest.mark.parametrize("weights", ["", "tuned"])
 def test_on_its_own_weights_it_is_exact_and_can_be_handed_on(form: str, weights: str) -> None:
