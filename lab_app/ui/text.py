@@ -240,6 +240,8 @@ JUDGE_REPAIR = "Also repair"
 JUDGE_REPAIR_HELP = (
     "Computes again the words between the candidates, in which they meet. The candidates stay copies."
 )
+JUDGE_GATED = "Read densely where two verdicts disagree"
+JUDGE_GATED_HELP = "Counts what such a judge would select, and its tokens, from the verdicts that are there."
 JUDGE_EMPTY = "No verdict yet."
 JUDGE_EMPTY_HELP = (
     "Press Run: the judge reads the candidates once in full and once with each method, "

@@ -46,7 +46,7 @@ from viz.attention.views import closer_views, slot_views
 from viz.base import format as words
 from viz.base.figure import FigureView, Panel, card_html
 from viz.base.placeholder_pills import template_html
-from viz.judge import metrics, risk_gate, verdict_grid
+from viz.judge import disagreement, metrics, risk_gate, verdict_grid
 from viz.logs import badge, overview, reading, session
 from viz.pages import agent_loop, documents, tour
 from viz.pages.agent_loop_turns import ends_html, fragments_html, turns_html
@@ -137,6 +137,7 @@ def of_judge() -> Iterator[Any]:
         yield draw(row, request)
     yield verdict_grid.sentence(row, hostile.replace(request, protocol="rewriting"))
     yield verdict_grid.baseline(row)
+    yield from (disagreement.gate_words(judged), disagreement.gate_panel(judged))
 
 
 def of_reproduction() -> Iterator[Any]:

@@ -14,8 +14,8 @@ KEY = "judge"
 MOST_METHODS = 20  # every method at once
 REPAIR = "repair"  # has a switch of its own
 SETTINGS = (
-    "criterion", "protocol", "slots_only", "order", "shuffles", "seed", "methods", "repair", "budget", "warm",
-    OPTIONS,
+    "criterion", "protocol", "slots_only", "order", "shuffles", "seed", "methods", "repair", "gated",
+    "budget", "warm", OPTIONS,
 )  # fmt: skip
 
 

@@ -89,6 +89,9 @@ def build_inputs(page: PageBuilder) -> None:
                     "repair", text.JUDGE_REPAIR, help=text.JUDGE_REPAIR_HELP, id=f"kv-{KEY}-repair"
                 ),
                 fields.switch(
+                    "gated", text.JUDGE_GATED, help=text.JUDGE_GATED_HELP, id=f"kv-{KEY}-gated"
+                ),
+                fields.switch(
                     "slots_only", text.JUDGE_SLOTS_ONLY, help=text.JUDGE_SLOTS_ONLY_HELP,
                     id=f"kv-{KEY}-slots-only",
                 ),

@@ -44,6 +44,7 @@ from lab_app.ui.validation import FormReader, Problem
 from lab_app.visits.visits import Visit, VisitStore
 from viz.attention.views import closer_views, slot_views
 from viz.base.format import clip, escape, milliseconds, plural
+from viz.judge.disagreement import gate_words
 from viz.judge.verdict_grid import (
     baseline,
     grid_html,
@@ -65,7 +66,7 @@ READS = ("text", "question", "expected", "source", "temperature", *SETTINGS)
 @dataclass
 class JudgeState:
     """What a visit's Judge page remembers: ``written`` by the model, ``ran`` and its ``records`` by order;
-    whether the closer figures are ``unfolded``."""
+    whether the closer figures are ``unfolded``, and whether disagreement as a gate is told (``gated``)."""
 
     next_example: int = 0
     writes: int = 0
@@ -76,6 +77,7 @@ class JudgeState:
     token: str = ""
     saved: bool = False  # what is shown is the saved run of a first visit
     unfolded: bool = False
+    gated: bool = False
     looks: Given = field(default_factory=dict)  # the order and the method that are looked at
 
 
@@ -194,6 +196,9 @@ def refresh(visit: Visit, given: Given) -> Update:
         said += f" {text.JUDGE_WROTE if same else text.JUDGE_CHANGED}"
     update["source-help"] = f'<p class="kv-help">{escape(said)}</p>'
     if visit.cancel is None and mine.ran is not None:
+        if mine.gated != bool(given["gated"]):
+            mine.gated = not mine.gated
+            update["verdict"] = card(mine)
         update["status"] = results_notice(request != mine.ran, mine.saved, text.DOCUMENTS_EDITED)
     return update
 
@@ -234,6 +239,7 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         request, mine = read(visit, given), state(visit)
+        mine.gated = bool(given["gated"])
         yield field_errors(None, slot_of)
         records: dict[str, RunRecord] = {}
         for event in visit.engine.study(request, cancel=cancel):
@@ -260,7 +266,6 @@ def render_judgement(visit: Visit) -> Update:
     assert mine.ran is not None
     row, request = mine.judged.row, mine.ran
     looks = looks_of(row, request)
-    facts = [f"Judged in {milliseconds(row.wall_ms)}, filling the pools included.", *row.notes]
     parted = [o.method for o in row.outcomes if o.consistent is False]
     method = next((label for label in reversed(list(looks)) if label in parted), list(looks)[-1])
     changed = (o.order for o in row.outcomes if o.method == method and o.consistent is False)
@@ -269,9 +274,7 @@ def render_judgement(visit: Visit) -> Update:
     closer = text.JUDGE_BLAME_HELP if parted else text.DOCUMENTS_CLOSER_HELP
     return {
         "status": "",
-        "verdict": verdict_card(
-            sentence(row, request), tone(row), facts, baseline(row), repaired(row, request), factline(request)
-        ),
+        "verdict": card(mine),
         "grid": grid_html(row, request),
         "picks": picks_html(row, request),
         "looks.visible": True,
@@ -286,6 +289,18 @@ def render_judgement(visit: Visit) -> Update:
         "pick_method.choices": [(look.name, label) for label, look in looks.items()],
         "pick_method": method,
     }
+
+
+def card(mine: JudgeState) -> str:
+    """The verdict and its source and repair."""
+    assert mine.judged is not None
+    assert mine.ran is not None
+    row, request = mine.judged.row, mine.ran
+    facts = [f"Judged in {milliseconds(row.wall_ms)}, filling the pools included.", *row.notes]
+    repair = repaired(row, request)
+    if mine.gated:
+        repair += " " + gate_words(Judged(request, mine.judged.record.model, (row,)))
+    return verdict_card(sentence(row, request), tone(row), facts, baseline(row), repair, factline(request))
 
 
 def factline(request: JudgeRequest) -> str:

@@ -25,6 +25,7 @@ from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import FormReader
 from lab_app.visits.visits import Visit, VisitStore
 from viz.base.format import clip, escape, milliseconds, plural
+from viz.judge.disagreement import gate_panel
 from viz.judge.metrics import views
 
 USUAL = {"count": 20, "candidates": 4, "set_seed": 0}
@@ -65,13 +66,17 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
                 rows.append(event)
                 if now - drawn >= SECONDS_BETWEEN and len(rows) < request.count:
                     drawn = now
-                    yield {"view_set": figures(Judged(request, lab.model.info, tuple(rows)))}
+                    far = Judged(request, lab.model.info, tuple(rows))
+                    yield {"view_set": figures(far, given["gated"])}
             elif isinstance(event, Progress) and (now - said >= REDRAW_SECONDS or not event.done):
                 said = now
                 yield {"set_status": html.status(event.text, "measuring", event.done, event.total)}
             elif isinstance(event, Judged):
                 token, spent = visit.keep_result("judged", event), (time.monotonic() - began) * 1e3
-                yield {"set_status": finished(event, token, spent), "view_set": figures(event)}
+                yield {
+                    "set_status": finished(event, token, spent),
+                    "view_set": figures(event, given["gated"]),
+                }
                 yield judge_gate.untrained(visit)
 
     for update in one_run_in_turn(lab, visit, work, lambda error: field_errors(error, slot_of)):
@@ -86,9 +91,10 @@ def slot_of(field: str | None) -> str:
     return last if last in USUAL else places.get(last, "set")
 
 
-def figures(judged: Judged) -> Update:
-    """Everything about the problems so far."""
-    return payload(views(judged, table(judged), counted(judged)))
+def figures(judged: Judged, gated: bool) -> Update:
+    """Everything about the problems so far; ``gated``: what reading densely on disagreement would do, too."""
+    first, *rest = views(judged, table(judged), counted(judged))
+    return payload((first, gate_panel(judged), *rest) if gated else (first, *rest))
 
 
 def finished(judged: Judged, token: str, spent_ms: float) -> str:

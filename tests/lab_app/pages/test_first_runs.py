@@ -28,7 +28,8 @@ FOLDER = FIRST_RUN.parent / "pages"
 #: What stands on the pages at first, beside what they are told on arrival.
 GIVEN: dict[str, Any] = {
     "options": {}, "mode": "pinned", "turns": loop.TURNS_AT_FIRST, "criterion": "right", "protocol": "joint",
-    "slots_only": False, "order": "shuffle", "shuffles": 1, "seed": 0, "repair": False, "budget": 25,
+    "slots_only": False, "order": "shuffle", "shuffles": 1, "seed": 0, "repair": False, "gated": False,
+    "budget": 25,
     "warm": 4, "source": "typed", "temperature": 1, "lines": "",
 }  # fmt: skip
 MODULES = {"documents": documents, "loop": loop, "judge": judge}

@@ -9,6 +9,7 @@ from typing import Any
 import gradio as gr
 import pytest
 import tiny
+from fake_record import make_model
 from fake_session import FakeModel, FakeSession
 from tiny import model
 
@@ -34,6 +35,7 @@ from lab_app.pages.pipeline.form_json import asks, form_from_json
 from lab_app.pages.pipeline.state import state as pipeline_state
 from lab_app.ui.page import PageBuilder
 from lab_app.visits.visits import Kept, Visit, VisitStore
+from viz.judge.disagreement import gate_panel, gate_words
 from viz.judge.verdict_grid import baseline, grid_html, picks_html, repaired, sentence, tone
 
 TEXTS = ["3 + 4 = 8. The answer is 8", "3 + 4 = 7. The answer is 7", "4 + 3 = 7. The answer is 7"]
@@ -47,8 +49,8 @@ def made(texts: list[str], **changes: Any) -> dict[str, Any]:
             "question": "What is 3 + 4?", "expected": "7", "source": "typed", "temperature": 1,
             "criterion": "right", "protocol": "joint", "slots_only": False,
             "order": "shuffle", "shuffles": 1, "seed": 0, "methods": ["naive"],
-            "repair": False, "budget": 25, "warm": 0, "options": {}, "count": 2, "candidates": 2,
-            "set_seed": 0, "set_source": "typed",
+            "repair": False, "gated": False, "budget": 25, "warm": 0, "options": {}, "count": 2,
+            "candidates": 2, "set_seed": 0, "set_source": "typed",
         }
         | changes
     )  # fmt: skip
@@ -248,6 +250,31 @@ def test_selections_are_the_candidates_own_numbers() -> None:
     assert moved.outcomes[1].slots != moved.outcomes[0].slots
 
 
+def test_reading_densely_where_two_disagree_is_told_of_one_problem_and_of_a_set() -> None:
+    other: dict[str, Any] = {"slots": (2,), "selected": (2,)}
+    row, request = row_of(
+        outcome("identity", (1, 2, 3), "dense", forwarded_tokens=100, **other),
+        outcome("identity", (1, 2, 3), "naive", consistent=False),
+        outcome("identity", (1, 2, 3), "kvcomm", forwarded_tokens=40, **other),
+        outcome("identity", (1, 2, 3), "epic", forwarded_tokens=20, consistent=False),
+        outcome("identity", (1, 2, 3), "oracle", forwarded_tokens=1, **other),
+        outcome("identity", (1, 2, 3), "prefix", forwarded_tokens=100, reused_tokens=0, **other),
+    )
+    judged = Judged(request, make_model(6), (row,))
+    said = gate_words(judged)
+    assert "disagree, in 2 of 3 pairs, ends at the full read’s selection in 2." in said
+    assert "Copy and reposition (as they stand) and KVCOMM (as they stand), reads 150" in said
+    assert "tokens, which spares nothing." in said
+    panel = gate_panel(judged)
+    assert panel.html.count("<tr>") == 1 + 3
+    assert "end most often as the full read: 100% (" in panel.finding
+    assert "at 150% of its tokens; the better of them alone 100%, at 40%." in panel.finding
+    assert "0% (" in panel.html, "naive and EPIC agree on another candidate"
+    alone = Judged(request, make_model(6), (replace(row, outcomes=row.outcomes[:2]),))
+    assert "takes two verdicts" in gate_words(alone)
+    assert "takes two verdicts" in gate_panel(alone).html
+
+
 # -- on a tiny model
 
 
@@ -288,6 +315,14 @@ def test_a_typed_example_is_judged(real: VisitStore) -> None:
     assert told_again["status"] == ""
     assert re.search(r"<b>6 verdicts</b>, (under|about) [0-9.]+ s", told_again["cost"])
     assert "Edited" in judge.refresh(visit, made(TEXTS, methods=["naive"]))["status"]
+    assert "two verdicts disagree" not in last["verdict"]
+    assert "verdict" not in told_again
+    gated = made(TEXTS, methods=["naive", "kvcomm"], warm=1, gated=True)
+    told_gated = judge.refresh(visit, gated)
+    assert "where two verdicts disagree" in told_gated["verdict"]
+    assert told_gated["status"] == "", "it is counted from what is there"
+    assert "verdict" not in judge.refresh(visit, gated)
+    assert "where two verdicts disagree" in merged(judge.run(real, visit, gated))["verdict"]
     picked = {"pick_order": "shuffle 0", "pick_method": "naive"}
     look = judge.show_order(visit, picked)
     assert "kv-band" in look["strip"]["html"]
@@ -393,11 +428,15 @@ def test_a_set_is_judged_and_kept(real: VisitStore) -> None:
     assert "2 problems" in last["set_status"]
     keys = [view["key"] for view in last["view_set"]["views"]]
     assert len(keys) == len(set(keys)) > 3
+    assert "judge_disagreement" not in keys
     assert "judged" in visit.results
     token, found = visit.results["judged"]
     assert f"lab/measured/judged/{token}" in last["set_status"]
     assert [row.problem.number for row in found.rows] == [1, 2]
     assert Judged.from_bytes(found.to_bytes()).rows == found.rows
+    gated = made(TEXTS, methods=["naive", "kvcomm"], order="identity", gated=True)
+    shown = merged(judge_set.run(real, visit, gated))["view_set"]["views"]
+    assert [view["key"] for view in shown][1] == "judge_disagreement"
 
 
 def judged_set(problems: int, parted: set[int]) -> Judged:
