@@ -4,23 +4,27 @@ Reads the rows that ``kvlab sweep presets/sweeps/since-the-papers.yaml`` left (o
 file as ``--held-out``; ``--sweep`` names another file, such as ``droidspeak.yaml``): per preset and over all,
 answers that are not the full read's and tokens computed; then each method against its controls, problem by
 problem (McNemar's exact test, Holm's correction over the pairs). Prints the table, and with ``--json`` writes
-the numbers.
+the numbers. ``--mode`` names the mode, pinned (every method reads the full read's texts) or free (each reads
+what its own agents wrote); the rows of both fit into one file. ``--run`` first runs what is not there yet.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from backend.base.machine import versions
 from backend.base.statistics import lower_limit, upper_limit
+from backend.model.load import load_model
 from backend.sweeps.compare import holm, mcnemar
 from backend.sweeps.grid import shards_of
 from backend.sweeps.read import read_sweep
 from backend.sweeps.rows import Row
 from backend.sweeps.run import Recorded, SweepDone, run_sweep
+from backend.sweeps.runner import ModelRunner
 from backend.sweeps.store import SweepStore
 
 SWEEP = Path(__file__).resolve().parents[1] / "presets" / "sweeps" / "since-the-papers.yaml"
@@ -50,10 +54,12 @@ def main() -> int:
     parser.add_argument("rows", type=Path, help="the SQLite file")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--sweep", type=Path, default=SWEEP)
+    parser.add_argument("--mode", choices=("pinned", "free"), default="pinned")
+    parser.add_argument("--run", action="store_true", help="run what is missing; goes on where it stopped")
     args = parser.parse_args()
-    sweep = read_sweep(args.sweep)
+    sweep = replace(read_sweep(args.sweep), modes=(args.mode,))
     with SweepStore(args.rows) as store:
-        *_, done = run_sweep(sweep, store, Recorded(store))
+        *_, done = run_sweep(sweep, store, ModelRunner(load_model) if args.run else Recorded(store))
         weights = store.weights(shards_of(sweep)[0].models)
     assert isinstance(done, SweepDone)
     by_method: dict[str, list[Row]] = {}
@@ -86,8 +92,9 @@ def main() -> int:
         pair["holm"] = corrected
         print(*(f"{v:.4f}" if isinstance(v, float) else v for v in pair.values()))
     if args.json:
-        report = {"weights": weights, "versions": versions(), "complete": done.complete, "methods": table}
-        args.json.write_text(json.dumps(report | {"pairs": pairs}, indent=1) + "\n", encoding="utf-8")
+        report = {"weights": weights, "versions": versions(), "mode": args.mode, "complete": done.complete}
+        report |= {"methods": table, "pairs": pairs}
+        args.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
