@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -114,6 +116,25 @@ class Temper:
     places: Tensor
     temperature: float
     scale: float
+
+
+@functools.cache
+def _cache_argument(kinds: tuple[type, ...]) -> str:
+    owned = [vars(kind)["forward"] for kind in kinds if "forward" in vars(kind)]
+    forwards = [inspect.signature(forward) for forward in owned]
+    return "cache" if any("cache" in signature.parameters for signature in forwards) else "past_key_values"
+
+
+def as_argument(module: Any, held: Cache) -> dict[str, Cache]:
+    """A cache under the name that a module's ``forward`` has for it: ``cache``, in transformers before 5.24
+    ``past_key_values``. A subclass may pass all that it is given on to its base."""
+    return {_cache_argument(type(module).__mro__): held}
+
+
+def made_cache(output: Any) -> Any:
+    """The cache that a forward pass gives back, by either of its names; None where it gives none."""
+    held = getattr(output, "cache", None)
+    return getattr(output, "past_key_values", None) if held is None else held
 
 
 class BufferLayer(DynamicLayer):

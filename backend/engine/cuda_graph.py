@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
-from backend.cache.kv_cache import KVCache
+from backend.cache.kv_cache import KVCache, as_argument
 from backend.cache.memory_budget import free_bytes
 from backend.model.hooks import masks_of
 from backend.model.load import LoadedModel
@@ -114,7 +114,7 @@ class FixedPass:
             input_ids=self.ids,
             position_ids=self.position,
             attention_mask=self.masks.get("", self.masks),
-            past_key_values=self.cache,
+            **as_argument(model.module, self.cache),
             use_cache=True,
             logits_to_keep=1,
         ).logits

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from backend.base.clock import Clock
 from backend.base.errors import BudgetError
-from backend.cache.kv_cache import KVCache, KVSegment
+from backend.cache.kv_cache import KVCache, KVSegment, as_argument
 from backend.model.hooks import masks_of
 from backend.model.load import LoadedModel
 from backend.model.suitability import stop_ids
@@ -126,7 +126,7 @@ class ModelRunner:
                 **given,
                 position_ids=positions,
                 attention_mask=mask,
-                past_key_values=cache.cache,
+                **as_argument(self.model.module, cache.cache),
                 use_cache=True,
                 logits_to_keep=keep,
             ).logits

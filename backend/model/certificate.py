@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backend.cache.kv_cache import KVCache
+from backend.cache.kv_cache import KVCache, as_argument
 from backend.cache.rope import LayerRotation, Rotation, rotate_layer
 from backend.model.device_map import dtype_of, home_of
 from backend.model.floor import numerical_floor
@@ -61,7 +61,7 @@ def certify(
                 input_ids=ids[:, done : done + size],
                 position_ids=positions,
                 attention_mask=mask,
-                past_key_values=cache.cache,
+                **as_argument(module, cache.cache),
                 use_cache=True,
             )
             logits.append(out.logits[0].float())

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from backend.base.errors import ModelError
-from backend.cache.kv_cache import KVCache
+from backend.cache.kv_cache import KVCache, as_argument
 from backend.model.load import LoadedModel
 from backend.records.model_info import BIASED
 
@@ -152,7 +152,7 @@ def call_layer(
         hidden,
         attention_mask=masks,
         position_ids=positions[None],
-        past_key_values=cache.cache,
+        **as_argument(decoder.layers[layer], cache.cache),
         use_cache=True,
         position_embeddings=decoder.rotary_emb(hidden, positions[None]),
     )

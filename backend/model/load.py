@@ -15,7 +15,7 @@ from backend.base.errors import ModelError
 from backend.base.hub_errors import quiet_lookups, reason
 from backend.base.ranges import check_choice
 from backend.cache.kernels.distances import kept_in
-from backend.cache.kv_cache import KVCache
+from backend.cache.kv_cache import KVCache, made_cache
 from backend.cache.rope import Rotation
 from backend.model.certificate import certify
 from backend.model.device_map import dtype_of, home_of, placing, plain_parts, whole_state
@@ -249,7 +249,7 @@ def _cache_shape(module: Any, name: str) -> tuple[int, int, int]:
     wanted = int(module.config.get_text_config().num_hidden_layers)
     cache, why = None, "it has none"
     try:
-        cache = getattr(module(input_ids=ids, use_cache=True), "past_key_values", None)
+        cache = made_cache(module(input_ids=ids, use_cache=True))
     except Exception as error:  # whatever an architecture needs that a plain forward does not give
         why = f"it cannot read two tokens: {' '.join(str(error).split())[:120]}"
     layers = list(getattr(cache, "layers", ()))

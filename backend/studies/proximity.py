@@ -27,6 +27,7 @@ from torch import Tensor
 from backend.base.errors import OptionError
 from backend.base.ranges import check_ranges
 from backend.base.serialization import Floats
+from backend.cache.kv_cache import as_argument
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
 from backend.records.proximity import LIMITS, Correlation, ProximityRecord, ProximityRequest
@@ -188,7 +189,7 @@ def last_tokens(model: LoadedModel, prefix: list[int], tokens: list[int]) -> Las
     cache = model.new_cache(ids.shape[1], rows=len(tokens))
     out = model.module(
         input_ids=ids,
-        past_key_values=cache.cache,
+        **as_argument(model.module, cache.cache),
         use_cache=True,
         output_hidden_states=True,
         logits_to_keep=1,

@@ -11,6 +11,7 @@ import torch
 from playwright.sync_api import expect
 from transformers import DynamicCache
 
+from backend.cache.kv_cache import as_argument
 from backend.model.load import LoadedModel, load_model
 from backend.prompts.filled_results import result_after
 from backend.prompts.presets import load_preset, preset_requests
@@ -76,14 +77,17 @@ def copied(model: LoadedModel, parts: list[dict[str, list[int]]]) -> torch.Tenso
     speeds = 10_000.0 ** (-torch.arange(16, dtype=torch.float64) / 16)
     cache, template = DynamicCache(), DynamicCache()
     model.module(
-        torch.tensor([[i for p in parts for i in p.get("standIn", p["ids"])]]), past_key_values=template
+        torch.tensor([[i for p in parts for i in p.get("standIn", p["ids"])]]),
+        **as_argument(model.module, template),
     )
     there = 0
     for part in parts:
         source, start = template, there
         if "standIn" in part:
             source, start = DynamicCache(), 1
-            model.module(torch.tensor([[*model.tokens.bos, *part["ids"]]]), past_key_values=source)
+            model.module(
+                torch.tensor([[*model.tokens.bos, *part["ids"]]]), **as_argument(model.module, source)
+            )
         angle = ((cache.get_seq_length() - start) * speeds).repeat(2)
         for index, layer in enumerate(source.layers):
             rows = slice(start, start + len(part["ids"]))
@@ -93,7 +97,7 @@ def copied(model: LoadedModel, parts: list[dict[str, list[int]]]) -> torch.Tenso
         there += len(part.get("standIn", part["ids"]))
     cache.crop(-1)
     last = torch.tensor([parts[-1]["ids"][-1:]])
-    logits: torch.Tensor = model.module(last, past_key_values=cache).logits[0, -1]
+    logits: torch.Tensor = model.module(last, **as_argument(model.module, cache)).logits[0, -1]
     return logits
 
 

@@ -21,7 +21,7 @@ from tiny import QUESTIONS, TOLERANCE, Walk, assert_same, caches, error, request
 
 from backend.base.clock import Clock
 from backend.base.errors import BudgetError, OptionError, PromptError, RunCancelled
-from backend.cache.kv_cache import KVCache, KVOffset
+from backend.cache.kv_cache import KVCache, KVOffset, made_cache
 from backend.cache.samples import PromptInContext, SampleLog
 from backend.engine.engine import Engine
 from backend.engine.placement import mix
@@ -64,7 +64,7 @@ def test_dense_is_transformers_own_forward(walked: Walk, agent: int) -> None:
     ids = walked.contexts[agent].prompt.ids
     wanted, found = plain(walked.engine.model, ids), walked.dense[agent]
     assert error(found.logits, wanted.logits[0, -1]) <= TOLERANCE
-    for index, layer in enumerate(wanted.past_key_values.layers):
+    for index, layer in enumerate(made_cache(wanted).layers):
         assert error(found.cache.keys[index, :, :, : len(ids)], layer.keys) <= TOLERANCE
         assert error(found.cache.values[index, :, :, : len(ids)], layer.values) <= TOLERANCE
 

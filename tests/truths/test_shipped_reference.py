@@ -22,7 +22,7 @@ from tiny import QUESTIONS, TOLERANCE, error, request, run
 from torch import Tensor
 
 from backend.base.clock import Clock
-from backend.cache.kv_cache import KVSegment
+from backend.cache.kv_cache import KVSegment, made_cache
 from backend.cache.rope import LayerRotation, Rotation
 from backend.cache.samples import PromptInContext, Sample, SampleLog
 from backend.engine.engine import Engine
@@ -508,7 +508,7 @@ def test_the_base_behind_the_lead_in(tiny_model: LoadedModel) -> None:
         assert sample.lead_in_base is not None
         ids = torch.tensor([[*lead, *sample.ids]])
         with torch.inference_mode():
-            whole = tiny_model.module(input_ids=ids, use_cache=True).past_key_values
+            whole = made_cache(tiny_model.module(input_ids=ids, use_cache=True))
         for layer, (keys, values) in enumerate(
             (x.keys[0, :, len(lead) :], x.values[0, :, len(lead) :]) for x in whole.layers
         ):

@@ -19,6 +19,7 @@ import torch
 from tiny import TOLERANCE, error, run
 from torch import Tensor
 
+from backend.cache.kv_cache import made_cache
 from backend.methods.registry import profile_options
 from backend.model.load import LoadedModel
 from backend.prompts.presets import load_preset, preset_requests
@@ -54,7 +55,7 @@ class Beside:
     def forward(self, ids: Sequence[int]) -> KV:
         """A prompt's keys and values, as a plain pass leaves them."""
         with torch.inference_mode():
-            layers = self.loaded.module(input_ids=torch.tensor([list(ids)]), use_cache=True).past_key_values
+            layers = made_cache(self.loaded.module(input_ids=torch.tensor([list(ids)]), use_cache=True))
         return (
             torch.stack([layer.keys[0] for layer in layers.layers]),
             torch.stack([layer.values[0] for layer in layers.layers]),

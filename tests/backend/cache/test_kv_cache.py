@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from tiny import TOLERANCE, error
 from transformers import DynamicCache
 
-from backend.cache.kv_cache import KVCache, KVOffset, KVSegment
+from backend.cache.kv_cache import KVCache, KVOffset, KVSegment, as_argument, made_cache
 from backend.cache.rope import LayerRotation, Rotation
 from backend.engine.engine import Engine
 from backend.model.load import LoadedModel
@@ -28,6 +30,34 @@ def filled(tokens: int, seed: int = 0, shape: tuple[int, int, int, int, int] = S
 ROTATION = Rotation((LayerRotation(torch.tensor([1.0, 0.1])),) * 2)
 
 
+class Named(torch.nn.Module):
+    def forward(self, ids: torch.Tensor, cache: object = None) -> object:
+        return cache
+
+
+class NamedAsBefore(torch.nn.Module):
+    def forward(self, ids: torch.Tensor, past_key_values: object = None) -> object:
+        return past_key_values
+
+
+class PassedOn(Named):
+    def forward(self, ids: torch.Tensor, **rest: object) -> object:  # type: ignore[override]
+        return super().forward(ids, **rest)
+
+
+@pytest.mark.parametrize("kind", [Named, NamedAsBefore, PassedOn])
+def test_a_module_is_given_the_cache_under_its_own_name_for_it(kind: type[torch.nn.Module]) -> None:
+    held = DynamicCache()
+    assert kind()(torch.zeros(1), **as_argument(kind(), held)) is held
+
+
+def test_the_cache_of_an_output_is_read_by_either_name() -> None:
+    held = DynamicCache()
+    assert made_cache(SimpleNamespace(cache=held)) is held
+    assert made_cache(SimpleNamespace(cache=None, past_key_values=held)) is held
+    assert made_cache(SimpleNamespace(logits=None)) is None
+
+
 @pytest.mark.parametrize("cuts", [(32,), (20, 12), (1, 30, 1), (10, 1, 1, 20)])
 def test_the_buffer_cache_gives_what_dynamic_cache_gives(
     tiny_model: LoadedModel, cuts: tuple[int, ...]
@@ -44,7 +74,7 @@ def test_the_buffer_cache_gives_what_dynamic_cache_gives(
                     input_ids=ids,
                     position_ids=positions,
                     attention_mask=mask,
-                    past_key_values=cache,
+                    **as_argument(tiny_model.module, cache),
                     use_cache=True,
                 ).logits
                 for cache in (mine.cache, theirs)

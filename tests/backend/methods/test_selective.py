@@ -14,6 +14,7 @@ from tiny import QUESTIONS, assert_same, request, run, walk
 
 from backend.base.clock import Clock
 from backend.base.errors import OptionError
+from backend.cache.kv_cache import as_argument
 from backend.engine.prefill import Prefill
 from backend.methods.base import Arrived, Method, PromptView
 from backend.methods.cacheblend import CacheBlendMethod, first_seen
@@ -222,7 +223,7 @@ def test_prophetkv_fuses_what_every_layer_of_the_query_looks_at() -> None:
     out = module(
         ids,
         position_ids=torch.arange(start, end)[None],
-        past_key_values=cache.cache,
+        **as_argument(module, cache.cache),
         output_attentions=True,
     )
     module.set_attn_implementation("sdpa")

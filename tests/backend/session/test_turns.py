@@ -17,6 +17,7 @@ from tiny import QUESTIONS, TOLERANCE, request, run
 
 from backend.base.errors import BudgetError, PromptError
 from backend.base.serialization import as_json, from_json
+from backend.cache.kv_cache import made_cache
 from backend.model.load import LoadedModel
 from backend.prompts.agent import Agent
 from backend.prompts.notices import notices
@@ -230,7 +231,7 @@ def test_the_cache_is_the_one_that_writing_left(tiny_model: LoadedModel) -> None
         before = [int(i) for i in record.prompts[found.prompt].token_ids]
         with torch.inference_mode():
             whole = tiny_model.module(input_ids=torch.tensor([[*before, *sample.ids]]), use_cache=True)
-        for layer, real in enumerate(whole.past_key_values.layers):
+        for layer, real in enumerate(made_cache(whole).layers):
             wanted = real.values[0, :, len(before) :]
             assert tiny.error(sample.base.values[layer], wanted) <= TOLERANCE
         readers = {a for p, a in record.request.pipeline.edges if p == writer}

@@ -13,6 +13,7 @@ import tiny
 import torch
 
 from backend.base.errors import BudgetError, OptionError, RecordError
+from backend.cache.kv_cache import made_cache
 from backend.engine.engine import Engine
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example, load_preset, preset_names
@@ -88,7 +89,7 @@ def history(tiny_model: LoadedModel, asked: OffsetRequest) -> Any:
 @torch.inference_mode()
 def plain(model: LoadedModel, ids: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """Keys and values (layers, kv_heads, tokens, head_dim) of transformers' own forward."""
-    layers = model.module(input_ids=torch.tensor([ids]), use_cache=True).past_key_values.layers
+    layers = made_cache(model.module(input_ids=torch.tensor([ids]), use_cache=True)).layers
     return torch.stack([x.keys[0] for x in layers]), torch.stack([x.values[0] for x in layers])
 
 

@@ -13,6 +13,7 @@ import torch
 from scipy import stats
 
 from backend.base.errors import OptionError, RecordError
+from backend.cache.kv_cache import made_cache
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
 from backend.records.proximity import LIMITS, ProximityRecord, ProximityRequest
@@ -165,7 +166,7 @@ def test_last_tokens_are_those_of_a_plain_forward(tiny_model: LoadedModel) -> No
         )
         for layer, wanted in enumerate(out.hidden_states):
             torch.testing.assert_close(found.hidden[layer, row], wanted[0, -1], rtol=0, atol=TOLERANCE)
-        for layer, cached in enumerate(out.past_key_values.layers):
+        for layer, cached in enumerate(made_cache(out).layers):
             key, value = cached.keys[0, :, -1], cached.values[0, :, -1]  # (kv_heads, head_dim)
             turned = tiny_model.rotation.rotate(found.keys[layer, row].reshape(key.shape)[:, None], place)
             torch.testing.assert_close(turned[:, 0], key, rtol=0, atol=TOLERANCE)
