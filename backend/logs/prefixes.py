@@ -103,7 +103,8 @@ def block_hits(prefix: Counts, totals: Counts, block: int) -> Counts:
 
 def lru_hits(calls: Sequence[Ids], tokens: Tokens, block: int, capacity: int) -> Counts:
     """The same with a cache of ``capacity`` blocks: what was not read for the longest time goes first, and
-    of a call its end before its beginning, as in vLLM."""
+    of a call its end before its beginning, as in vLLM. While a call is read its last block takes room too
+    if it is not full; no call hits it, and it is freed first."""
     rng = np.random.default_rng(_SEED)
     weights = rng.integers(1, 1 << 63, block, np.uint64) | np.uint64(1)
     places = np.zeros(0, np.uint64)
@@ -122,6 +123,6 @@ def lru_hits(calls: Sequence[Ids], tokens: Tokens, block: int, capacity: int) ->
         hits[number] = found * block
         deque(map(held.pop, chain, repeat(None)), 0)  # read last is what stands last
         held.update(dict.fromkeys(reversed(chain)))
-        while len(held) > capacity:
+        while len(held) > capacity - bool(len(ids) % block):
             del held[next(iter(held))]
     return hits

@@ -138,7 +138,8 @@ def slow_lru(rows: list[list[int]], block: int, capacity: int) -> list[int]:
             found += 1
         hits.append(found * block)
         held = [name for name in held if name not in chain] + chain[::-1]
-        held = held[max(0, len(held) - capacity) :]
+        room = capacity if len(row) % block == 0 else capacity - 1  # while it was read
+        held = held[max(0, len(held) - room) :]
     return hits
 
 
