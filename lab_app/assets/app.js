@@ -73,6 +73,7 @@
     if (document.body.dataset.kvPage && document.body.dataset.kvPage !== key) window.scrollTo({ top: 0 });
     document.body.dataset.kvPage = key;
     links.forEach((a) => (a === wish ? a.setAttribute("aria-current", "page") : a.removeAttribute("aria-current")));
+    wish.closest("#kv-nav")?.scrollTo(wish.offsetLeft - 60, 0); // in sight on a phone
     if (wish !== links[0]) openPage(key);
     window.dispatchEvent(new Event("resize"));
   }

@@ -180,7 +180,7 @@ DOCUMENTS_EMPTY_HELP = (
     "what was encoded once is known."
 )
 DOCUMENTS_EDITED = "Edited since this run, so the results below belong to the earlier input."
-DOCUMENTS_CLOSER_HELP = "Errors by layer, offsets, timing and the saved record of this run are there."
+DOCUMENTS_CLOSER_HELP = "On Compare: errors by layer, offsets, times and the record of this run, to be saved."
 DOCUMENT_EMPTY = "Document {number} is empty. Write a text, or remove it."
 
 JUDGE = "Judge"
@@ -316,7 +316,7 @@ LOOP_EDITED = "Edited since this episode, so the turns below belong to the earli
 LOOP_TURN = "A turn’s figures"
 LOOP_FRAGMENTS = "Where did the prompt of turn {turn} come from?"
 LOOP_SO_FAR_HELP = "{count} with these methods in this visit. Other methods begin the count again."
-LOOP_CLOSER_HELP = "All tabs and the saved record of this episode are there."
+LOOP_CLOSER_HELP = "On Compare: every figure of this episode, and its record, to be saved."
 
 SWEEP = "Sweeps"
 SWEEP_TITLE = "A comparison over many problems"
@@ -390,7 +390,7 @@ LOGS_NOT_READ_HELP = (
     "texts copied, and says which answers changed, and because of what."
 )
 LOGS_EDITED = "Edited since these calls were read. Press Run to read again."
-LOGS_UPLOAD = "Open a log"
+LOGS_UPLOAD = "Open a log of your own agents"
 LOGS_SESSION = "Session"
 LOGS_NO_SESSION = "calls without a session"
 LOGS_FILE = "your-log.jsonl"

@@ -50,6 +50,7 @@ def test_first_runs_are_four_screens_at_most(opened: Watched, embedded_address: 
     for key, last, pane in (("judge", "judge-attention", 4), ("loop", "loop", 4)):
         page.click(f'.kv-nav a[data-page="{key}"]')
         expect(page.locator(f"#kv-{key}-verdict .kv-verdict-tone")).to_be_visible()
+        expect(page.locator(".kv-nav a[aria-current]")).to_be_in_viewport(ratio=1)
         is_a_phones(page)
         page.click(f'#kv-page-{key} [data-pane="{pane}"]')
         figures = page.locator(f"#kv-view-{last} .kv-card")

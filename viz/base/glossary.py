@@ -43,6 +43,11 @@ GLOSSARY: dict[str, str] = {
     "reused": "This token's KV was copied and moved to its position; nothing was added.",
     "corrected": "This token's KV was copied and an offset estimated from anchors was added.",
     "recomputed": "This token's KV was copied first and then computed again at some layers.",
+    "exact local": "Copied from this agent's earlier prompts, behind the same text: what a full read "
+    "would compute.",
+    "exact external": "Copied from elsewhere, behind the same text: what a full read would compute.",
+    "semantic": "Copied from another context, corrected or not: near to what a full read computes, "
+    "not equal.",
     "rejected": "The gate refused to reuse this placeholder, so its tokens were computed.",
     "fallback": "The method could have reused, but its gate said no, so the prompt was computed densely.",
     "partial": "One part of the prompt was reused and another part computed.",

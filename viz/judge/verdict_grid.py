@@ -36,7 +36,13 @@ def orders_of(row: JudgedProblem) -> dict[str, dict[str, JudgeOutcome]]:
 
 def order_words(label: str) -> str:
     """An order's name for a person."""
-    return {"identity": "as they stand"}.get(label, label)
+    return "as they stand" if label == "identity" else label.replace("shuffle ", "shuffled, seed ")
+
+
+def slot_words(row: JudgedProblem, label: str) -> str:
+    """An order's name, with the candidate in each slot: a judge writes the slot's number."""
+    layout = next(o.layout for o in row.outcomes if o.order == label)
+    return f"{order_words(label)} (slots hold {' '.join(map(str, layout))})"
 
 
 def selection_words(outcome: JudgeOutcome) -> str:

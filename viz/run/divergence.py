@@ -115,7 +115,7 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
         if f and f.first_divergence is not None
     ]
     finding = (
-        f"The largest drift is {number(peak[0], 2)} nats at token {peak[1] + 1} ({where}) under "
+        f"The largest drift is {number(peak[0], 2)} nats at token {peak[1] + 1} (“{where}”) under "
         f"{looks[peak[2]].name}; "
         + (
             f"the text first differs under {words.listing(drifted)}."

@@ -66,7 +66,6 @@ def _band(
         return Markup('<p class="kv-note">This prompt has no tokens.</p>')
     peak = max((float(lane.error.max()) for lane in lanes if lane.error is not None), default=0.0)
     step = max(1, -(-total * len(lanes) // MAX_CELLS))
-    unit = next(s for s in (5, 10, 20, 50, 100, 200, 500, 1000, 10**9) if total / s <= 14 or s == 100)
     return render(
         "run/token_band.html",
         agent=agent,
@@ -75,13 +74,20 @@ def _band(
         step=step,
         width=total * CELL_PX,
         spans=[_bracket(record, span) for span in prompt.spans if span.end > span.start],
-        ticks=range(0, total, unit),
+        ticks=ticks(total),
         selected=_within(selected, total),
         overview=total >= OVERVIEW_FROM,
         chosen=selected,
         reading=reading_html(record, prompt, lanes, selected, shown),
         data=lane_data(record, prompt, lanes),
     )
+
+
+def ticks(total: int) -> list[int]:
+    """The tokens that are numbered below a band. One near the end is drawn to the left of its mark, if there
+    is room."""
+    unit = next(s for s in (5, 10, 20, 50, 100, 200, 500, 1000, 10**9) if total / s <= 14 or s == 100)
+    return [token for token in range(0, total, unit) if token <= 0.95 * total or 9 * unit >= total]
 
 
 def _lane(prompt: Prompt, lane: MethodRun, peak: float, step: int) -> dict[str, Any]:

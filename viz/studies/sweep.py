@@ -118,8 +118,8 @@ def as_dense(swept: Swept) -> FigureView:
             "Every answer is the full read’s."
             if low.as_dense.value == 1
             else (
-                f"Furthest from the full read: {_line_name(swept, low)}, "
-                f"{percent(low.as_dense.value, 1)} of {plural(low.as_dense.of, 'answer')} as the full read’s."
+                f"Furthest from the full read: {_line_name(swept, low)}, with the full "
+                f"read’s answer {percent(low.as_dense.value, 1)} of {plural(low.as_dense.of, 'time')}."
             )
         )
         if low.to_none.of:
@@ -142,7 +142,9 @@ def cached(swept: Swept) -> FigureView:
     most = max((x for x in swept.lines if x.tokens.of), key=lambda x: x.tokens.value, default=None)
     finding = "No prompt has been read yet."
     if most is not None:
-        finding = f"Most: {_line_name(swept, most)}, {percent(most.tokens.value, 1)} of its tokens."
+        finding = (
+            f"Most from a cache: {_line_name(swept, most)}, {percent(most.tokens.value, 1)} of its tokens."
+        )
     how = "Share of all agents’ prompt tokens that came from a cache; bars: 95% (bootstrap over problems)."
     return _dots(
         swept, "sweep_tokens", "How much came from a cache?", how, finding, "prompt tokens from a cache",
@@ -156,7 +158,7 @@ def sooner(swept: Swept) -> FigureView:
     finding = "Only the full read has run."
     if others:
         best = max(others, key=lambda x: x.ttft_ratio.value)
-        finding = "Soonest" if best.ttft_ratio.value > 1 else "None is faster than the full read. Nearest"
+        finding = "Fastest" if best.ttft_ratio.value > 1 else "None is faster than the full read. Nearest"
         finding += (
             f": {_line_name(swept, best)}, {number(best.ttft_ratio.value)} times as fast as the full read"
         )

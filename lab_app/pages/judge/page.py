@@ -49,10 +49,10 @@ from viz.judge.verdict_grid import (
     baseline,
     grid_html,
     looks_of,
-    order_words,
     picks_html,
     repaired,
     sentence,
+    slot_words,
     tone,
 )
 from viz.pages.documents import documents_html
@@ -284,7 +284,7 @@ def render_judgement(visit: Visit) -> Update:
         "closer": text.JUDGE_BLAME if parted else text.CLOSER,
         "closer-help": f'<p class="kv-help">{closer}</p>',
         "save": saved(mine),
-        "pick_order.choices": [(order_words(order), order) for order in mine.records],
+        "pick_order.choices": [(slot_words(row, order), order) for order in mine.records],
         "pick_order": order,
         "pick_method.choices": [(look.name, label) for label, look in looks.items()],
         "pick_method": method,

@@ -36,7 +36,7 @@ from lab_app.pages.pipeline.state import state as pipeline_state
 from lab_app.ui.page import PageBuilder
 from lab_app.visits.visits import Kept, Visit, VisitStore
 from viz.judge.disagreement import gate_panel, gate_words
-from viz.judge.verdict_grid import baseline, grid_html, picks_html, repaired, sentence, tone
+from viz.judge.verdict_grid import baseline, grid_html, picks_html, repaired, sentence, slot_words, tone
 
 TEXTS = ["3 + 4 = 8. The answer is 8", "3 + 4 = 7. The answer is 7", "4 + 3 = 7. The answer is 7"]
 
@@ -236,12 +236,15 @@ def test_selections_are_the_candidates_own_numbers() -> None:
         outcome("identity", (1, 2, 3), "dense", slots=(2,), selected=(2,)),
         outcome("identity", (1, 2, 3), "naive", slots=(2,), selected=(2,)),
         outcome("shuffle 0", (3, 1, 2), "dense", slots=(3,), selected=(2,)),
-        outcome("shuffle 0", (3, 1, 2), "naive", slots=(1,), selected=(3,), consistent=False),
-    )
+        outcome("shuffle 0", (3, 1, 2), "naive", slots=(1,), selected=(3,), consistent=False,
+                parts_ms={"base": 4.0}),
+    )  # fmt: skip
     assert "keeps its selection in all of 2 orders" in baseline(row)
     grid = grid_html(row, request)
     assert grid.count("≠ full read") == 1
+    assert "0.20× the full read’s once cached, 1.0× the first time" in grid
     assert "Copy and reposition 1 of 2" in grid
+    assert slot_words(row, "shuffle 0") == "shuffled, seed 0 (slots hold 3 1 2)"
     picks = picks_html(row, request)
     assert "Full read took no slot more often than any other" in picks
     moved, _ = row_of(

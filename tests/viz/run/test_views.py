@@ -25,7 +25,7 @@ from viz.run.comparison import comparison_html, live_html
 from viz.run.summary import memory_view, record_html
 from viz.run.tabs import TABS, Selection
 from viz.run.timing import ttft_view
-from viz.run.token_strip import strip_html
+from viz.run.token_strip import strip_html, ticks
 from viz.studies.proximity import examples
 from viz.studies.proximity import views as proximity_views
 
@@ -217,6 +217,11 @@ def test_strip_marks_actions_rejections_and_selection():
     assert lane.count("<i data-token=") == len(record.prompts[-1].texts)
     assert "kv-a-corrected" in strip_html(record, 2)
     assert "answer of Math Solver" in html
+
+
+@pytest.mark.parametrize(("tokens", "last"), [(83, 80), (124, 110), (104, 90)])
+def test_the_last_tick_is_left_out_where_it_would_touch_the_one_before(tokens: int, last: int) -> None:
+    assert ticks(tokens)[-1] == last
 
 
 def test_strip_counts_mixed_layers():
