@@ -11,7 +11,6 @@ from lab_app.ui.page import OPTIONS
 from lab_app.ui.validation import FormReader, Problem
 
 KEY = "judge"
-MOST_METHODS = 20  # every method at once
 REPAIR = "repair"  # has a switch of its own
 SETTINGS = (
     "criterion", "protocol", "slots_only", "order", "shuffles", "seed", "methods", "repair", "gated",
@@ -21,6 +20,8 @@ SETTINGS = (
 
 def read_settings(reader: FormReader, candidates: int) -> dict[str, Any]:
     """Criterion, protocol, orders, methods and pools: what a single problem and a set share."""
+    from backend.methods.registry import method_names
+
     given = reader.given
     if given["criterion"] not in CRITERIA:
         reader.found.append(Problem("criterion", f"There is no criterion {str(given['criterion'])[:30]!r}."))
@@ -35,8 +36,8 @@ def read_settings(reader: FormReader, candidates: int) -> dict[str, Any]:
     if given["order"] not in kinds:
         reader.found.append(Problem("order", "Choose one of the kinds of orders."))
     orders = reader.attempt("order", lambda: read_orders(kinds.get(given["order"], "identity"), candidates))
-    most = MOST_METHODS - bool(given["repair"])
-    methods = reader.attempt("methods", lambda: chosen_methods(given, most)) or ()
+    every = len(method_names())
+    methods = reader.attempt("methods", lambda: chosen_methods(given, every)) or ()
     budget = reader.number("budget", text.JUDGE_NUMBERS["budget"])
     if given["repair"]:
         usual = dict(given[OPTIONS].get(REPAIR, {})) | {"budget": budget / 100}

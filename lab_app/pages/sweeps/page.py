@@ -3,9 +3,10 @@
 import secrets
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import gradio as gr
 import yaml
@@ -71,6 +72,21 @@ def examples() -> dict[str, str]:
     return found
 
 
+_RUNNABLE: WeakKeyDictionary[VisitStore, list[str]] = WeakKeyDictionary()
+
+
+def runnable(lab: VisitStore, visit: Visit) -> list[str]:
+    """The titles of the examples that the lab's model can run: their plan is not refused."""
+    if lab not in _RUNNABLE:
+        desk, found = state(visit).rows, []
+        for title, body in examples().items():
+            with suppress(LabError):
+                desk.plan(body, "")
+                found.append(title)
+        _RUNNABLE[lab] = found
+    return _RUNNABLE[lab]
+
+
 def texts_of(given: Given) -> tuple[str, str]:
     """Text and lines as they stand."""
     return str(given["text"] or ""), str(given["lines"] or "")
@@ -85,13 +101,15 @@ def page_errors(error: LabError | None) -> Update:
 
 
 def arrive(lab: VisitStore, visit: Visit) -> Update:
-    """The saved rows of the text that stands there at first."""
+    """The examples that can be run here, and the saved rows of the text that stands there at first."""
     found, mine = first_run(lab.first_runs, KEY), state(visit)
+    update: Update = {"start.choices": runnable(lab, visit)}
     if found is None or found.text != SMALL:
-        return {}
+        return update
     mine.ran, mine.saved = (SMALL, ""), True
     status = html.status(text.FIRST_RUN_HERE, "note")
-    return {"figures": payload(views(found.swept)), "verdict": verdict_of(found.swept), "status": status}
+    figures = payload(views(found.swept))
+    return update | {"figures": figures, "verdict": verdict_of(found.swept), "status": status}
 
 
 def start(visit: Visit, given: Given) -> Update:

@@ -13,6 +13,7 @@ from fake_record import make_model
 from fake_session import FakeModel, FakeSession
 from tiny import model
 
+from backend.methods.registry import method_names
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.judge import (
     PROTOCOLS,
@@ -112,6 +113,12 @@ def test_orders_and_methods_are_read(visit: Visit) -> None:
     assert request.methods[-1].options["budget"] == 0.1
     assert request.problems[0].expected == "7"
     assert len(judge.read(visit, made(TEXTS, order="all")).orders) == 6
+
+
+@pytest.mark.parametrize("repair", [False, True])
+def test_every_method_can_judge_at_once(visit: Visit, repair: bool) -> None:
+    request = judge.read(visit, made(TEXTS, methods=list(method_names()), repair=repair))
+    assert {m.name for m in request.methods} == set(method_names())
 
 
 BAD = {
