@@ -21,6 +21,9 @@ from backend.session.session import LabSession
 from lab_app.pages.pipeline.examples import first_scenario, scenarios
 
 OWN = [name for name in preset_names() if load_preset(name).model == "any"]
+# The longest scenarios. With --sample one in three of them is run here. Every kind of model still runs the
+# others, and test_own_model_server.py runs all of them on one kind.
+LONG = ("gsm8k-paper", "gsm8k-paper-5", "humaneval-paper")
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=lambda kind: "-".join(map(str, kind)))
@@ -28,7 +31,9 @@ def own(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return load_model(str(save(tmp_path_factory.mktemp("model"), *request.param)), device="cpu")
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.sampled(3)) if name in LONG else name for name in OWN]
+)
 def test_every_scenario_ends_with_a_record(own: LoadedModel, name: str) -> None:
     preset = load_preset(name)
     [example] = preset_requests(preset, 1)
