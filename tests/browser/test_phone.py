@@ -50,7 +50,7 @@ def test_first_runs_are_four_screens_at_most(opened: Watched, embedded_address: 
     for key, last, pane in (("judge", "judge-attention", 4), ("loop", "loop", 4)):
         page.click(f'.kv-nav a[data-page="{key}"]')
         expect(page.locator(f"#kv-{key}-verdict .kv-verdict-tone")).to_be_visible()
-        expect(page.locator(".kv-nav a[aria-current]")).to_be_in_viewport(ratio=1)
+        expect(page.locator(".kv-nav a[aria-current]")).to_be_in_viewport(ratio=0.9)
         is_a_phones(page)
         page.click(f'#kv-page-{key} [data-pane="{pane}"]')
         figures = page.locator(f"#kv-view-{last} .kv-card")
@@ -77,3 +77,14 @@ def test_a_line_that_was_opened_or_folded_stays_so(opened: Watched, address: str
     expect(page.locator("#kv-differences")).to_be_visible()
     now = page.locator("#kv-comparison .kv-agent").evaluate_all("all => all.map((line) => line.open)")
     assert now == [not was if line in (opens, shuts) else was for line, was in enumerate(shown)]
+
+
+def test_every_page_is_reached_from_the_navigation(opened: Watched, address: str) -> None:
+    """The last ones stand beside the screen until the navigation is swiped."""
+    page = opened(address, WIDTH, HEIGHT)
+    expect(page.locator("body[data-kv-visit] .kv-nav a").last).to_be_attached()
+    for link in reversed(page.locator(".kv-nav a").all()):
+        link.click(timeout=10_000)
+        expect(page.locator(".kv-nav a[aria-current]")).to_be_in_viewport(ratio=0.9)
+        expect(link).to_have_attribute("aria-current", "page")
+        assert page.evaluate("document.documentElement.scrollWidth") <= WIDTH
