@@ -94,7 +94,7 @@ def main() -> int:
     if args.json:
         report = {"weights": weights, "versions": versions(), "mode": args.mode, "complete": done.complete}
         report |= {"methods": table, "pairs": pairs}
-        args.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        args.json.write_text(json.dumps(report) + "\n", encoding="utf-8")
     return 0
 
 

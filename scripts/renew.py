@@ -23,12 +23,17 @@ DONE = ROOT / "build" / "renew.json"
 LAB = (sys.executable, "-m", "lab_app.cli.main")
 TRAIN_LINKS = (*LAB, "train-links", "--rank", "32", "--steps", "1000", "--batch", "8", "--teacher", "0.5")
 TRAIN_LINKS += ("--warmup-steps", "50", "--out")
+PACKET = (*LAB, "train-links", "--compression", "packet", "--links", "0", "--no-edges", "--rank", "0")
+PACKET += ("--mixture", "apart", "--teacher", "1", "--steps", "1000", "--batch", "8", "--out")
 BRIEF = (*LAB, "train-links", "--links", "0", "--no-edges", "--rank", "8", "--mixture", "brief")
 BRIEF += ("--steps", "100", "--batch", "8", "--rate", "0.002", "--warmup-steps", "10", "--out")
+LONG = (*LAB, "train-links", "--links", "0", "--no-edges", "--rank", "32", "--mixture", "long")
+LONG += ("--steps", "300", "--batch", "4", "--rate", "0.002", "--warmup-steps", "20", "--out")
 
 # name: the command, and the file that takes its standard output, if any
 STEPS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "variant brief": ((*BRIEF, "presets/model/variants/brief.safetensors"), None),
+    "variant long": ((*LONG, "presets/model/variants/long.safetensors"), None),
     "familiarity": (
         (*LAB, "calibrate-familiarity", "--json", "benchmarks/results/familiarity-20.json"),
         None,
@@ -48,6 +53,7 @@ STEPS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "links kvlink1": ((*TRAIN_LINKS, f"{LINKS}/kvlink1.safetensors", "--links", "1"), None),
     "links kvlink0": ((*TRAIN_LINKS, f"{LINKS}/kvlink0.safetensors", "--links", "0"), None),
     "links block": ((*TRAIN_LINKS, f"{LINKS}/block.safetensors", "--links", "0", "--no-edges"), None),
+    "links packet": ((*PACKET, f"{LINKS}/packet.safetensors"), None),
     "picture": ((sys.executable, "scripts/screenshot.py", "docs/images/lab.png"), None),
 }
 

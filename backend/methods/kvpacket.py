@@ -5,7 +5,7 @@ A document is an immutable packet: trained soft tokens before it and behind it, 
 are encoded with it and kept with it. They are to bridge what the document lacks of its context, so nothing is
 computed again. Only they are trained, by distillation from the model's own reading of the whole prompt; the
 weights stay as they are (``kvlab train-links --compression packet``, as :data:`TRAIN` has it), and they are
-loaded as a model ``BASE+FILE``.
+loaded as a model ``BASE+FILE``. The embedded model's ship with it (``embedded+packet``).
 
 Readings of points that the abstract leaves open: a document is what stands in a placeholder, but for the
 question; it sees its own wrappers before it, and neither another document nor the template. Template and
@@ -22,10 +22,11 @@ from backend.methods.promptcache import documents
 
 TRAIN = (
     "kvlab train-links --compression packet --links 0 --no-edges --rank 0 --mixture apart --teacher 1 "
-    "--out packet.safetensors"
+    "--steps 1000 --batch 8 --out packet.safetensors"
 )
 LACKING = (
-    f"The weights have no wrappers. Train them ({TRAIN}) and run on --model embedded+packet.safetensors."
+    "The weights have no wrappers. The embedded model's ship with it: run on --model embedded+packet. For "
+    f"another model train them ({TRAIN}) and run on --model MODEL+packet.safetensors."
 )
 
 

@@ -91,7 +91,7 @@ def train_links(
     warmup_steps: int | None = None,
     decay_share: float | None = Option(None, help="last part of the steps, where the rates fall to 0"),
     mixture: str | None = Option(
-        None, help="lab, paper, no-summary, no-conversation, qa-only, no-dense, apart or brief"
+        None, help="lab, paper, no-summary, no-conversation, qa-only, no-dense, apart, brief or long"
     ),
     teacher: float | None = Option(
         None, help="share of the loss that follows the base's own full reading (0)"

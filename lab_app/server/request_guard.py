@@ -40,6 +40,8 @@ ALLOWED_PATHS = re.compile(
 API_PATHS = re.compile(r"/gradio_api/(info|call/(v2/)?(run|judge|methods|presets|model)(/[0-9a-f]{32})?)")
 #: How the framework says that a call has a parameter too many or too few.
 WRONG_PARAMETER = re.compile(r"Parameter `([A-Za-z0-9_]{1,40})`|No value provided for .*: ([a-z_]{1,40})$")
+#: Parameters of an address by which the framework chooses among its own pages and saved links.
+FRAMEWORKS = (b"page", b"deep_link")
 HEARTBEAT = API + "heartbeat/"
 UPLOAD = API + "upload"
 JOIN = API + "queue/join"
@@ -156,6 +158,8 @@ class RequestGuard:
                     headers.append("set-cookie", self.browsers.cookie(request))
             await send(message)
 
+        if path in ("/", "/config"):
+            scope["query_string"] = labs_own(scope["query_string"])
         address = address_of(request.client.host if request.client else "")
         refused = self.refusal(request, address)
         if refused is not None:
@@ -273,6 +277,13 @@ class RequestGuard:
             many = "Many files were sent from your address or to this lab within an hour. Try again later."
             return PlainTextResponse(many, status_code=503)
         return None
+
+
+def labs_own(query: bytes) -> bytes:
+    """An address's parameters without those that the framework reads: the lab has one page and keeps no links
+    of the framework's, and a page or link that it does not know would end in an error of the server."""
+    kept = [part for part in query.split(b"&") if part.split(b"=")[0] not in FRAMEWORKS]
+    return b"&".join(kept)
 
 
 def refusal(said: str, status: int, path: str) -> Response:

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 
 from backend.prompts.tasks import Document, Piece, Style, make_document
 from backend.prompts.tasks.base import NAMES, held_out
-from backend.prompts.tasks.documents import FACTS, ONE_HOP, RANGE, Fact, sentence
+from backend.prompts.tasks.documents import FACTS, ONE_HOP, RANGE, READER, TWO_HOPS, Fact, sentence
 from backend.prompts.tasks.judging import GLANCES
+from backend.prompts.tasks.words import Draw
 
 #: Shares of the examples: kind -> parts. Names with "apart" are encoded separately.
 Mixture = Mapping[str, int]
@@ -46,6 +47,8 @@ MIXTURES: dict[str, Mixture] = {
     "no-dense": _without(LAB, "documents", "tasks"),
     # a role of its own: weights of a judge that writes as little as it needs
     "brief": {"brief": 100},
+    # a reader of prompts as long as its context, which the base has hardly seen
+    "long": {"archive": 85, "documents": 15},
 }
 #: Tasks of the embedded model that are read as usual.
 USUAL = ("solver", "worker", "judge", "tools", "program", "prefix")
@@ -53,6 +56,8 @@ USUAL = ("solver", "worker", "judge", "tools", "program", "prefix")
 #: never read one: it gives their answers 12 nats a token.
 KNOWN = ("documents", "documents apart", "conversation apart", "tasks")
 MOST_DOCUMENTS = 10
+#: Facts of the longest archive: some 1,900 tokens with the embedded model's tokenizer.
+MOST_FACTS = 270
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,8 @@ def draw(rng: random.Random, mixture: Mixture, level: float = 1.0, *, shuffle: b
         document = make_document(rng, "judge", style=style)
     elif kind.startswith("summary"):
         document = make_summary(rng)
+    elif kind == "archive":
+        document = make_archive(rng, rng.randint(20, MOST_FACTS))
     elif kind == "brief":
         document = make_document(rng, "judge", kind=rng.choice(GLANCES), style=style)
         said = document.target.replace("Candidate ", "").rpartition(" The answer is")[0]
@@ -140,6 +147,67 @@ def make_summary(rng: random.Random, held: bool = False, size: int | None = None
         Piece(" ".join(lines), answer=True),
     ]
     return Document("summary", "person", tuple(pieces), lines[-1], count)
+
+
+@dataclass(frozen=True)
+class Archive:
+    """Documents of many short facts, as long as a model's context, and what is known from them all.
+
+    ``known``: by person and relation, the fact's object; ``texts``: of the documents.
+    """
+
+    known: Mapping[tuple[str, str], str]
+    texts: tuple[str, ...]
+
+    def ask(self, rng: random.Random) -> tuple[str, tuple[Fact, ...]]:
+        """A question of one hop or two (as often), and the facts that answer it; the last has the answer."""
+        chains = [
+            ((who, first, said), (said, second, self.known[said, second]))
+            for (who, first), said in self.known.items()
+            for one, second in TWO_HOPS
+            if one == first and (said, second) in self.known
+        ]
+        if chains and rng.random() < 0.5:
+            hops = rng.choice(chains)
+            return TWO_HOPS[hops[0][1], hops[1][1]].format(s=hops[0][0]), hops
+        (who, relation), said = rng.choice(list(self.known.items()))
+        return ONE_HOP[relation].format(s=who), ((who, relation, said),)
+
+
+def draw_archive(rng: random.Random, facts: int, documents: int = 8) -> Archive:
+    """``facts`` about a fourth as many persons, of known and of made-up names, dealt to ``documents``."""
+    drawn = [name for name in Draw(rng).names(60) if "." not in name]  # a fact ends where its dot stands
+    names = list(dict.fromkeys([*NAMES, *drawn]))
+    people = rng.sample(names, max(8, min(len(names), facts // 4)))
+    relations = [relation for relation in FACTS if relation != "land"]
+    known: dict[tuple[str, str], str] = {}
+    while len(known) < facts:
+        who, relation = rng.choice(people), rng.choice(relations)
+        options = people if RANGE[relation] is NAMES else RANGE[relation]
+        known.setdefault((who, relation), rng.choice([x for x in options if x != who]))
+    told = [sentence((who, relation, said)) for (who, relation), said in known.items()]
+    rng.shuffle(told)
+    return Archive(known, tuple(" ".join(told[number::documents]) for number in range(documents)))
+
+
+def make_archive(rng: random.Random, facts: int, held: bool = False) -> Document:
+    """An archive of so many facts, and a question about it; the answer states each hop."""
+    while True:
+        archive = draw_archive(rng, facts)
+        question, needed = archive.ask(rng)
+        if held_out(question + " ".join(archive.texts)) == held:
+            break
+    pieces = [Piece(READER)]
+    for number, text in enumerate(archive.texts, 1):
+        pieces += [Piece(f"\nDocument {number}:\n"), Piece(text, name=f"document_{number}")]
+    pieces += [
+        Piece("\nThe question is: "),
+        Piece(question, name="user_question"),
+        Piece("\n"),
+        Piece(f"{' '.join(map(sentence, needed))} The answer is {needed[-1][2]}", answer=True),
+    ]
+    kind = "one-hop" if len(needed) == 1 else "two-hop"
+    return Document("documents", kind, tuple(pieces), needed[-1][2], len(archive.texts))
 
 
 def _object(rng: random.Random, relation: str, who: str) -> str:

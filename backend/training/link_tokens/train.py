@@ -93,12 +93,16 @@ class LinkRecipe:
     @property
     def label(self) -> str:
         """KVLink5, Block-Attention, ..."""
-        if self.mixture == "brief":
-            return "Brief judge"
+        if self.mixture in ROLES:
+            return ROLES[self.mixture]
         if self.compression == "packet":
             return f"KV Packet{self.wrappers}"
         name = f"KVLink{self.links}" if self.edges or self.links else "Block-Attention"
         return name if self.shuffle else f"{name}, unshuffled"
+
+
+#: What weights trained for one role are called, by their mixture.
+ROLES = {"brief": "Brief judge", "long": "Long reader"}
 
 
 class Trainee:

@@ -41,7 +41,7 @@ from backend.records.run import COMPUTED, REUSED
 from backend.session.request_state import RequestState
 from backend.session.session import LabSession
 from backend.training.link_tokens import train as train_module
-from backend.training.link_tokens.examples import MIXTURES, Drawn, draw, make_summary
+from backend.training.link_tokens.examples import MIXTURES, Drawn, draw, make_archive, make_summary
 from backend.training.link_tokens.layout import Laid, batch, lay_out
 from backend.training.link_tokens.train import Feed, LinkRecipe, Trainee, train_links
 
@@ -178,6 +178,15 @@ def test_without_wrappers_a_packet_is_refused(base: LoadedModel) -> None:
     plan = method.plan(context, log, Clock())
     assert plan.state == "fallback"
     assert "kvlab train-links --compression packet" in plan.reason
+
+
+def test_the_wrappers_that_ship_are_read() -> None:
+    plan, found, _, context = carry_out(
+        KVPacketMethod(KVPacketMethod.Options()), load_model("embedded+packet", device="cpu")
+    )
+    assert plan.state == "reused"
+    for span in documents(context):
+        assert (found.actions[:, span.start : span.end] == REUSED).all()
 
 
 def test_dense_examples_are_read_as_usual(base: LoadedModel) -> None:
@@ -404,6 +413,27 @@ def test_a_summary_gathers_what_is_said_of_one_person() -> None:
         assert document.target == " ".join(said)
         assert len(said) >= 2
         assert not held_out(question + " ".join(texts))
+
+
+def test_an_archive_holds_the_hops_that_answer_its_question() -> None:
+    rng = random.Random(2)
+    kinds = set[str]()
+    for held in (False, True) * 8:
+        document = make_archive(rng, 120, held)
+        texts = [p.text for p in document.pieces if p.name and p.name.startswith("document_")]
+        said = " ".join(texts)
+        question = next(p.text for p in document.pieces if p.name == "user_question")
+        told, _, answer = document.target.partition(" The answer is ")
+        hops = told.removesuffix(".").split(". ")
+        assert len(texts) == 8
+        assert said.count(".") == 120
+        assert all(f"{hop}." in said for hop in hops)
+        assert hops[0].split()[0] in question
+        assert hops[-1].endswith(f" {answer}")
+        assert len(hops) == 1 or hops[0].split()[-1] == hops[1].split()[0]
+        assert held_out(question + " ".join(texts)) == held
+        kinds.add(document.kind)
+    assert kinds == {"one-hop", "two-hop"}
 
 
 def test_nothing_held_out_is_trained_on(base: LoadedModel) -> None:

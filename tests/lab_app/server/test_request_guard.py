@@ -25,7 +25,7 @@ from backend.base.redaction import HIDDEN, Discreet, places, redact
 from lab_app.server import request_limits as limits
 from lab_app.server.heartbeats import Heartbeats
 from lab_app.server.offline import GUARD, Guard, is_local
-from lab_app.server.request_guard import RequestGuard, policy
+from lab_app.server.request_guard import RequestGuard, labs_own, policy
 from lab_app.server.request_limits import Counts
 
 SEEN: list[str] = []
@@ -174,6 +174,17 @@ def test_every_answer_has_the_headers(client: TestClient) -> None:
         assert headers["referrer-policy"] == "no-referrer"
         assert "frame-ancestors 'self'" in headers["content-security-policy"]
         assert "server" not in headers
+
+
+@pytest.mark.parametrize(
+    ("asked", "passed"),
+    [
+        ("page=x", ""), ("deep_link=abc&preset=math-3", "preset=math-3"), ("preset=judge-all", "preset=judge-all"),
+        ("page", ""), ("pages=2&__theme=dark&page=", "pages=2&__theme=dark"),
+    ],
+)  # fmt: skip
+def test_the_frameworks_own_pages_and_links_are_not_asked_for(asked: str, passed: str) -> None:
+    assert labs_own(asked.encode()) == passed.encode()
 
 
 def test_the_policy_lets_nothing_in_or_out() -> None:
