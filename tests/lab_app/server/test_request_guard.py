@@ -179,8 +179,8 @@ def test_every_answer_has_the_headers(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("asked", "passed"),
     [
-        ("page=x", ""), ("deep_link=abc&preset=math-3", "preset=math-3"), ("preset=judge-all", "preset=judge-all"),
-        ("page", ""), ("pages=2&__theme=dark&page=", "pages=2&__theme=dark"),
+        ("page=x", ""), ("deep_link=abc&preset=math-3", "preset=math-3"), ("page", ""),
+        ("preset=judge-all", "preset=judge-all"), ("pages=2&__theme=dark&page=", "pages=2&__theme=dark"),
     ],
 )  # fmt: skip
 def test_the_frameworks_own_pages_and_links_are_not_asked_for(asked: str, passed: str) -> None:
