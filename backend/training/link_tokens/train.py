@@ -287,7 +287,7 @@ def train_links(
     report_every: int = 20,
     checkpoint_every: int = 500,
 ) -> Path:
-    """Train (or go on training) and write ``out``; returns it.
+    """Train (or go on training, also a finished one with more steps) and write ``out``; returns it.
 
     Beside it lie ``<out>.checkpoint.pt`` and ``<out>.train.jsonl``, which need not be shipped.
 
@@ -314,7 +314,9 @@ def train_links(
     if trainee.matrices:
         groups.append({"params": trainee.matrices, "rate": recipe.rate})
     optimiser = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
-    start = _resume(checkpoint, trainee, optimiser, {"recipe": asdict(recipe), "base": base})
+    # how long it trains is no part of what a checkpoint belongs to: with more steps a finished training goes on
+    identity = {"recipe": asdict(replace(recipe, steps=1)), "base": base}
+    start = _resume(checkpoint, trainee, optimiser, identity)
     end = recipe.steps if stop_after_steps is None else min(recipe.steps, start + stop_after_steps)
     feed, device = Feed(model, trainee), model.device
     began, losses = time.perf_counter(), dict[str, list[Tensor]]()
@@ -344,7 +346,7 @@ def train_links(
             if report:
                 report(line)
         if (step + 1) % checkpoint_every == 0 or step + 1 == end:
-            _save(checkpoint, trainee, optimiser, step + 1, {"recipe": asdict(recipe), "base": base})
+            _save(checkpoint, trainee, optimiser, step + 1, identity)
     facts = {**asdict(recipe), "step": end, "label": recipe.label, "base_name": model.info.name}
     scaled = {name: Delta(ALPHA * d.up, d.down) for name, d in trainee.deltas.items()}
     return save_links(out, trainee.as_links(facts), scaled, base)

@@ -488,6 +488,14 @@ def test_an_interrupted_training_is_the_whole_one(
     assert (a[0].compression, a[0].facts["step"]) == (compression, 4)
 
 
+def test_a_finished_training_goes_on_with_more_steps(base: LoadedModel, tmp_path: Path) -> None:
+    """The checkpoint is the same recipe's, but for how long it trains."""
+    assert [row["step"] for row in steps_of(base, tmp_path, replace(QUICK, steps=2), None)] == [1, 2]
+    rows = steps_of(base, tmp_path, replace(QUICK, steps=4), None)
+    assert [row["step"] for row in rows] == [3, 4]
+    assert load_links(tmp_path / "a.safetensors")[0].facts["step"] == 4
+
+
 def test_training_learns_and_leaves_the_base_alone(base: LoadedModel, tmp_path: Path) -> None:
     before = base_hash(base.module)
     recipe = replace(QUICK, steps=14, batch=3, rank=8, mixture="qa-only", rate=1e-2)
@@ -600,7 +608,7 @@ def test_what_cannot_be_trained_is_refused(base: LoadedModel, tmp_path: Path) ->
         train_links(base, tmp_path / "a.bin", QUICK)
     train_links(base, tmp_path / "a.safetensors", replace(QUICK, steps=1))
     with pytest.raises(OptionError, match="another recipe"):
-        train_links(base, tmp_path / "a.safetensors", replace(QUICK, steps=2))
+        train_links(base, tmp_path / "a.safetensors", replace(QUICK, rank=3))
 
 
 def test_dropped_tokens_are_those_that_could_be_guessed(base: LoadedModel) -> None:
