@@ -314,7 +314,7 @@ def train_links(
     if trainee.matrices:
         groups.append({"params": trainee.matrices, "rate": recipe.rate})
     optimiser = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
-    # how long it trains is no part of what a checkpoint belongs to: with more steps a finished training goes on
+    # how long it trains is no part of it: with more steps a finished training goes on
     identity = {"recipe": asdict(replace(recipe, steps=1)), "base": base}
     start = _resume(checkpoint, trainee, optimiser, identity)
     end = recipe.steps if stop_after_steps is None else min(recipe.steps, start + stop_after_steps)
