@@ -180,13 +180,13 @@ class Times(dict[str, list[float]]):
         super().__init__({name: [] for name in sides})
         self.processor: dict[str, list[float]] = {name: [] for name in self}
 
-    def ratios(self, slow: str, fast: str, name: str = "ratio") -> dict[str, float]:
-        """How many times as long the slow side takes, by the medians."""
+    def ratios(self, slow: str, fast: str, name: str = "ratio", often: int = 1) -> dict[str, float]:
+        """How many times as long the slow side takes, done ``often``, by the medians."""
         by_name: dict[str, dict[str, list[float]]] = {name: self}
         if any(any(values) for values in self.processor.values()):
             by_name[f"processor_{name}"] = self.processor
         return {
-            key: round(statistics.median(times[slow]) / statistics.median(times[fast]), 2)
+            key: round(often * statistics.median(times[slow]) / statistics.median(times[fast]), 2)
             for key, times in by_name.items()
         }
 
