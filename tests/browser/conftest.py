@@ -89,6 +89,7 @@ class Watched:
 
     def __init__(self, browser: Browser) -> None:
         self.browser, self.complaints = browser, list[str]()
+        self.cut: list[list[str]] = []  # by page
         self.contexts: list[BrowserContext] = []
 
     def __call__(self, where: str = "", width: int = 1280, height: int = 800, **context: Any) -> Page:
@@ -97,18 +98,20 @@ class Watched:
         self.contexts.append(self.browser.new_context(viewport={"width": width, "height": height}, **context))
         page, note = self.contexts[-1].new_page(), self.complaints.append
         page.set_default_timeout(PATIENCE)
-        page.on("console", lambda m: note(f"console: {m.text}") if m.type == "error" else None)
-        page.on("domcontentloaded", lambda _: self.forget_cut())
+        cut: list[str] = []  # a page that is loaded anew leaves calls open, which the framework reports
+        self.cut.append(cut)
+
+        def noted(said: str) -> None:
+            (cut.append if said.startswith(CUT) else note)(said)
+
+        page.on("console", lambda m: noted(f"console: {m.text}") if m.type == "error" else None)
+        page.on("domcontentloaded", lambda _: cut.clear())
         page.on("pageerror", lambda e: note(f"page: {e}"))
         page.on("response", lambda r: note(f"{r.status} {r.url}") if r.status >= 400 else None)
         page.on("request", lambda r: None if r.url.startswith(here) else note(f"outside: {r.url}"))
         if where:
             page.goto(where)
         return page
-
-    def forget_cut(self) -> None:
-        """A page that is loaded anew leaves calls open, and the framework reports each as an error."""
-        self.complaints[:] = [c for c in self.complaints if not c.startswith(CUT)]
 
 
 @contextmanager
@@ -118,7 +121,7 @@ def watching(browser: Browser) -> Iterator[Watched]:
     yield watched
     for context in watched.contexts:
         context.close()
-    assert watched.complaints == []
+    assert [*watched.complaints, *(said for cut in watched.cut for said in cut)] == []
 
 
 @pytest.fixture

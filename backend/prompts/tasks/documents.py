@@ -94,18 +94,19 @@ def _stock(rng: random.Random, style: Style, held: bool, kind: str, size: int | 
         texts, question, facts = _draw(rng, kind, count, style)
         if held_out(question + " ".join(texts)) == held:
             break
-    pieces = [Piece(READER)]
-    for number, text in enumerate(texts, 1):
-        pieces += [Piece(f"\nDocument {number}:\n"), Piece(text, name=f"document_{number}")]
     hops = " ".join(map(sentence, facts))
     answer = facts[-1][2]
-    pieces += [
-        Piece("\nThe question is: "),
-        Piece(question, name="user_question"),
-        Piece("\n"),
-        Piece(f"{hops} The answer is {answer}", answer=True),
-    ]
-    return Document("documents", kind, tuple(pieces), answer, count)
+    pieces = stock_pieces(READER, texts, question, f"{hops} The answer is {answer}")
+    return Document("documents", kind, pieces, answer, count)
+
+
+def stock_pieces(reader: str, texts: Sequence[str], question: str, said: str) -> tuple[Piece, ...]:
+    """The prompt over documents in the presets' words, and what is answered."""
+    pieces = [Piece(reader)]
+    for number, text in enumerate(texts, 1):
+        pieces += [Piece(f"\nDocument {number}:\n"), Piece(text, name=f"document_{number}")]
+    pieces += [Piece("\nThe question is: "), Piece(question, name="user_question"), Piece("\n")]
+    return (*pieces, Piece(said, answer=True))
 
 
 def _draw(rng: random.Random, kind: str, count: int, style: Style) -> tuple[list[str], str, list[Fact]]:

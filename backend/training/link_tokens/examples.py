@@ -15,7 +15,16 @@ from dataclasses import dataclass, replace
 
 from backend.prompts.tasks import Document, Piece, Style, make_document
 from backend.prompts.tasks.base import NAMES, held_out
-from backend.prompts.tasks.documents import FACTS, ONE_HOP, RANGE, READER, TWO_HOPS, Fact, sentence
+from backend.prompts.tasks.documents import (
+    FACTS,
+    ONE_HOP,
+    RANGE,
+    READER,
+    TWO_HOPS,
+    Fact,
+    sentence,
+    stock_pieces,
+)
 from backend.prompts.tasks.judging import GLANCES
 from backend.prompts.tasks.words import Draw
 
@@ -56,6 +65,7 @@ USUAL = ("solver", "worker", "judge", "tools", "program", "prefix")
 #: never read one: it gives their answers 12 nats a token.
 KNOWN = ("documents", "documents apart", "conversation apart", "tasks")
 MOST_DOCUMENTS = 10
+SUMMARISER = "You read documents. Say what they say of one person and name the document of each fact."
 #: Facts of the longest archive: some 1,900 tokens with the embedded model's tokenizer.
 MOST_FACTS = 270
 
@@ -129,24 +139,14 @@ def make_summary(rng: random.Random, held: bool = False, size: int | None = None
         question = f"What is said of {who}?"
         if held_out(question + " ".join(texts)) == held:
             break
-    pieces = [
-        Piece("You read documents. Say what they say of one person and name the document of each fact.")
-    ]
-    for number, text in enumerate(texts, 1):
-        pieces += [Piece(f"\nDocument {number}:\n"), Piece(text, name=f"document_{number}")]
     lines = [
         f"{sentence(fact)[:-1]} [{number}]."
         for number, shelf in enumerate(shelves, 1)
         for fact in shelf
         if fact[0] == who
     ]
-    pieces += [
-        Piece("\nThe question is: "),
-        Piece(question, name="user_question"),
-        Piece("\n"),
-        Piece(" ".join(lines), answer=True),
-    ]
-    return Document("summary", "person", tuple(pieces), lines[-1], count)
+    pieces = stock_pieces(SUMMARISER, texts, question, " ".join(lines))
+    return Document("summary", "person", pieces, lines[-1], count)
 
 
 @dataclass(frozen=True)
@@ -197,17 +197,11 @@ def make_archive(rng: random.Random, facts: int, held: bool = False) -> Document
         question, needed = archive.ask(rng)
         if held_out(question + " ".join(archive.texts)) == held:
             break
-    pieces = [Piece(READER)]
-    for number, text in enumerate(archive.texts, 1):
-        pieces += [Piece(f"\nDocument {number}:\n"), Piece(text, name=f"document_{number}")]
-    pieces += [
-        Piece("\nThe question is: "),
-        Piece(question, name="user_question"),
-        Piece("\n"),
-        Piece(f"{' '.join(map(sentence, needed))} The answer is {needed[-1][2]}", answer=True),
-    ]
+    answer = needed[-1][2]
+    said = f"{' '.join(map(sentence, needed))} The answer is {answer}"
+    pieces = stock_pieces(READER, archive.texts, question, said)
     kind = "one-hop" if len(needed) == 1 else "two-hop"
-    return Document("documents", kind, tuple(pieces), needed[-1][2], len(archive.texts))
+    return Document("documents", kind, pieces, answer, len(archive.texts))
 
 
 def _object(rng: random.Random, relation: str, who: str) -> str:
