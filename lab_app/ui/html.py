@@ -46,7 +46,7 @@ def error(message: str) -> str:
 
 
 def status(message: str, kind: str, done: int = 0, total: int = 0, again: bool = False) -> str:
-    """The line above the results: ``running``, ``busy``, ``edited``, ``note`` or ``error``."""
+    """The line above the results: ``running``, ``waiting``, ``busy``, ``edited``, ``note`` or ``error``."""
     bar = f'<i class="kv-status-bar" style="--kv-fill:{100 * done / total:.1f}%"></i>' if total else ""
     button = (
         f'<button type="button" class="kv-small-button" data-kv="run">{text.AGAIN}</button>' if again else ""

@@ -156,7 +156,7 @@ class Section:
             yield self.errors(None) | self._going(True) | {self.status: starting}
             with lab.in_line() as place:
                 for said in wait_for_turn(place, cancel):
-                    yield {self.status: html.status(said, "busy")}
+                    yield {self.status: html.status(said, "waiting")}
                 soon, began = Throttle(), time.monotonic()
                 for event in self.work(visit, request, cancel):
                     if cancel.is_set():

@@ -30,7 +30,7 @@ def one_run_in_turn(
     def in_turn(cancel: threading.Event) -> Iterator[Update]:
         with lab.in_line() as place:
             for said in wait_for_turn(place, cancel):
-                yield {"status": html.status(said, "busy")}
+                yield {"status": html.status(said, "waiting")}
             yield from work(cancel)
 
     yield from one_run(visit, in_turn, field_errors)

@@ -3,6 +3,7 @@ the embedded one."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,12 @@ from fake_session import FakeModel, StandingSession
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from backend.prompts.presets import load_preset, preset_requests
+from backend.session import familiarity
 from backend.session.limits import Limits
 from backend.studies.gallery import GalleryEntry, save_gallery
+from lab_app.pages.pipeline import handlers, live
+from lab_app.pages.tour import page as tour
+from lab_app.server import prefill
 from lab_app.server.hosting import Hosting
 from lab_app.server.serve import launch, serve
 
@@ -40,6 +45,18 @@ def browser(chromium_path: str) -> Iterator[Browser]:
         found = driver.chromium.launch(executable_path=chromium_path, args=FLAGS)
         yield found
         found.close()
+
+
+@pytest.fixture(scope="package", autouse=True)
+def unhurried() -> Iterator[None]:
+    """What the page begins by itself when it will not take long begins on a slow machine too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(live, "RUN_SECONDS", math.inf)
+        patch.setattr(handlers, "LINK_SECONDS", math.inf)
+        patch.setattr(prefill, "MOST_SECONDS", math.inf)
+        patch.setattr(tour, "PATIENCE_SECONDS", math.inf)
+        patch.setattr(familiarity, "MOST_SECONDS", math.inf)
+        yield
 
 
 @pytest.fixture(scope="package")

@@ -20,7 +20,7 @@ def in_line(
     """Do ``work``, runs, when it is its turn; say until then who is before."""
     with lab.in_line(together=True) as place:
         for said in wait_for_turn(place, cancel):
-            yield {"status": html.status(said, "busy")}
+            yield {"status": html.status(said, "waiting")}
         yield from work()
 
 
@@ -33,7 +33,7 @@ def paced(run: Callable[[], Iterator[Update]], cancel: threading.Event) -> Itera
         except RateError as error:
             until = time.monotonic() + error.seconds
         while (left := until - time.monotonic()) > 0:
-            yield {"status": html.status(text.PACED.format(seconds=math.ceil(left)), "busy")}
+            yield {"status": html.status(text.PACED.format(seconds=math.ceil(left)), "waiting")}
             if cancel.wait(min(left, TOLD_SECONDS)):
                 raise RunCancelled("Stopped while waiting.")
 

@@ -196,7 +196,7 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
             while not finished:
                 with lab.in_line() as place:
                     for said in wait_for_turn(place, cancel):
-                        yield {"status": html.status(said, "busy")}
+                        yield {"status": html.status(said, "waiting")}
                     finished = yield from _problem(mine, events)
 
     yield from one_run(visit, work, page_errors, text.SWEEP_STOPPED)

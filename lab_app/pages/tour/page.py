@@ -185,7 +185,7 @@ def keep(
     return render_step(lab, visit, note)
 
 
-def run(lab: VisitStore, visit: Visit, given: Given, patience: float = PATIENCE_SECONDS) -> Iterator[Update]:
+def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
     """The step's run on the model; the recorded one where the line is too long."""
     mine, room = state(visit), room_of(lab, visit)
     step, begun = steps()[mine.step], False
@@ -222,7 +222,7 @@ def run(lab: VisitStore, visit: Visit, given: Given, patience: float = PATIENCE_
             if (
                 not begun
                 and kept is not None
-                and time.monotonic() - began > patience
+                and time.monotonic() - began > PATIENCE_SECONDS
                 and visit.cancel is not None
             ):
                 events.close()  # type: ignore[attr-defined]  # leaves the line
