@@ -109,8 +109,8 @@ def test_a_run_finds_an_engine_that_knows_nothing(lab: VisitStore, visit: Visit)
 def test_while_the_model_is_busy_the_recorded_run_is_shown(
     lab: VisitStore, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tour, "PATIENCE_SECONDS", 0.0)
-    with lab.in_line() as wait:  # somebody else has the model
+    with lab.in_line() as wait, monkeypatch.context() as patch:  # somebody else has the model
+        patch.setattr(tour, "PATIENCE_SECONDS", 0.0)
         assert wait(0) == 0
         update = merged(tour.run(lab, visit, {"guess": CHOICES[0]}))
         assert words.RECORDED in update["reveal"]
