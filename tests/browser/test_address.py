@@ -41,6 +41,7 @@ def test_the_address_follows_runs_and_sliders(opened: Watched, embedded_address:
     page.locator(GAMMA).press("End")
     page.fill("#kv-value-0 textarea", OWN)
     page.click("#kv-run")
+    expect(page.locator("#kv-verdict")).to_contain_text(OWN)
     expect(page.locator("#kv-status")).to_have_text("")
     expect(page.locator("#kv-run")).to_be_visible()
     url = settled(page, embedded_address)
@@ -49,7 +50,8 @@ def test_the_address_follows_runs_and_sliders(opened: Watched, embedded_address:
     other = begun(opened(url))
     expect(other.locator(GAMMA)).to_have_value("0.85")
     expect(other.locator("#kv-value-0 textarea")).to_have_value(page.input_value("#kv-value-0 textarea"))
-    expect(other.locator("#kv-status")).to_have_text("")  # its run has begun by itself and ended
+    expect(other.locator("#kv-verdict")).to_contain_text(OWN)  # its run has begun by itself and ended
+    expect(other.locator("#kv-status")).to_have_text("")
     assert other.evaluate(RESULT) == page.evaluate(RESULT)
     assert len(page.evaluate(RESULT)) > 4
     assert other.url == url
