@@ -119,7 +119,11 @@ class Soak:
         with httpx.Client(base_url=self.address, timeout=120, transport=transport) as client:
             visitor = Visitor(self.page, client)
             try:
-                self.check(visitor.arrive(), canary, "arrive")
+                arrived = visitor.arrive()
+                self.check(arrived, canary, "arrive")
+                if ERROR.search(arrived.text):  # every place is taken: whoever is told so comes again later
+                    self.sleep(10 + 20 * drawn.random())
+                    return
                 for _ in range(drawn.randrange(1, 4)):
                     if self.over:
                         return
@@ -153,8 +157,6 @@ class Soak:
         if kind == "sweep":
             visitor.put("kv-sweep-yaml", SWEEP.format(canary=canary))
             visitor.put("kv-sweep-jsonl", LINES.format(canary=canary))
-        if kind == "judge":
-            visitor.take("kv-judge-next")
         button = {"many": "kv-many", "sweep": "kv-sweep-run", "judge": "kv-judge-run"}.get(kind, "kv-run")
         told: list[float] = []
 

@@ -8,7 +8,7 @@ import secrets
 import threading
 import time
 import weakref
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,6 +31,7 @@ KEPT_RECORDS = 6
 RECORD_BYTES = 64 << 20  # of one record, unpacked, and of all that a visit keeps beside the one on the screen
 DAY = 86400.0
 STORED_A_DAY = (64 << 20, 256 << 20)  # bytes of runs that one address may share, and all of them
+ACTIVE_SECONDS = 120.0  # after what somebody did, in which nobody else is given the place
 LEFT_SECONDS = 60.0  # a browser that has gone may come back: a reload of the network, a laptop's lid
 
 
@@ -144,26 +145,40 @@ class VisitStore:
 
     @property
     def full(self) -> bool:
-        """Whether every place is taken by somebody who is running something."""
-        visits = self.visits
-        return len(visits) >= self.limits.visits and all(visit.busy for visit in visits)
+        """Whether every place is taken by somebody who uses it."""
+        with self._guard:
+            return len(self._visits) >= self.limits.visits and not self._replaceable("")
 
-    def open(self, browser: str = "") -> Visit:
-        """A new visit, for a tab of a browser.
+    def _replaceable(self, address: str) -> list[Visit]:
+        """The visits that end where somebody from ``address`` needs a place: those that were left, then those
+        that have been idle longest. Whoever has just done something keeps the place, for else a crowd would
+        only push one another out, and nobody would see a run's end; but no address keeps more places than
+        the newcomer's would have."""
+        taken = Counter(visit.address for visit in self._visits.values())
+        fair, active = taken[address] + 1, self._clock() - ACTIVE_SECONDS
+        found = [
+            visit
+            for visit in self._visits.values()
+            if not visit.busy
+            and (visit.left is not None or visit.used < active or taken[visit.address] > fair)
+        ]
+        return sorted(found, key=lambda visit: (visit.left is None, visit.used))
+
+    def open(self, browser: str = "", address: str = "") -> Visit:
+        """A new visit, for a tab of a browser at an address.
 
         Raises:
-            LabError: every place is taken by somebody who is running something.
+            LabError: every place is taken by somebody who uses it.
         """
         now = self._clock()
         visit = Visit(
-            secrets.token_urlsafe(18), self._engine(self.model), used=now, began=now, browser=browser
-        )
+            secrets.token_urlsafe(18), self._engine(self.model), used=now, began=now, browser=browser,
+            address=address,
+        )  # fmt: skip
         self.sweep()
         with self._guard:
             spare = len(self._visits) - self.limits.visits + 1
-            idle = sorted(
-                (v for v in self._visits.values() if not v.busy), key=lambda v: (v.left is None, v.used)
-            )
+            idle = self._replaceable(address) if spare > 0 else []
             if spare > len(idle):
                 raise LabError(LAB_FULL.format(visits=self.limits.visits))
             ended = idle[: max(0, spare)]

@@ -175,9 +175,11 @@ class Arrival:
         self.act.lab.close(visit_id)
         initial_state.put(self.first)
 
-    def greeting(self, browser: str = "", carried: Any = "") -> tuple[str, initial_state.Props]:
+    def greeting(
+        self, browser: str = "", carried: Any = "", address: str = ""
+    ) -> tuple[str, initial_state.Props]:
         """A new visit: its id, and all that it sees; ``carried``: what its address or tab asks for."""
-        visit_id, update = self.act.arrive(self.preset, browser)
+        visit_id, update = self.act.arrive(self.preset, browser, address)
         visit = self.act.lab.visit(visit_id)
         update |= self.sharing.arrived(visit, carried)
         seen = self.page.applied(update, visit)
@@ -186,8 +188,7 @@ class Arrival:
     def arrive(self, browser: str = "", carried: Any = "", address: str = "") -> dict[Any, Any]:
         """A new visit: what it sees and is not on the page already."""
         try:
-            visit_id, seen = self.greeting(browser, carried)
-            self.act.lab.visit(visit_id).address = address
+            visit_id, seen = self.greeting(browser, carried, address)
             return {self.page.session: visit_id, **initial_state.missing(seen, self.first)}
         except LabError as error:
             return self.page.applied({"status": html.status(str(error), "error")})

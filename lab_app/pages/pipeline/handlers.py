@@ -64,9 +64,9 @@ class Handlers:
 
     # -- arriving ---------------------------------------------------------------------------------
 
-    def arrive(self, preset: str, browser: str = "") -> tuple[str, Update]:
+    def arrive(self, preset: str, browser: str = "", address: str = "") -> tuple[str, Update]:
         """A new visit: its id, and a page with an instructive run already on it."""
-        visit = self.lab.open(browser)
+        visit = self.lab.open(browser, address)
         update: Update = {"topbar": pipeline_html.topbar(self.lab.model.info, self.lab.limits.sentences)}
         update |= self.scenarios.choose(visit, preset) | self.scenarios.offer()
         update["attention"] = self.lab.model.info.parameters <= CHEAP_PARAMETERS

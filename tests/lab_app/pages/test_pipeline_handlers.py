@@ -33,7 +33,7 @@ from lab_app.ui.one_run import cancelled
 from lab_app.ui.scenarios import USUAL_WARM
 from lab_app.ui.types import Update
 from lab_app.visits.queue import ModelQueue
-from lab_app.visits.visits import Visit, VisitStore
+from lab_app.visits.visits import ACTIVE_SECONDS, Visit, VisitStore
 
 
 @pytest.fixture
@@ -493,6 +493,7 @@ def test_what_opens_a_visit_or_a_record_cannot_be_guessed(handlers: Handlers) ->
 def test_old_visits_end() -> None:
     lab = VisitStore(FakeModel, FakeSession)
     first = lab.open().id
+    lab.visit(first).used -= ACTIVE_SECONDS + 1
     for _ in range(lab.limits.visits):
         lab.open()
     with pytest.raises(LabError):

@@ -20,7 +20,7 @@ from lab_app.pages.pipeline.handlers import Handlers
 from lab_app.pages.pipeline.running import paced
 from lab_app.ui.one_run import cancelled
 from lab_app.visits.queue import ModelQueue, QueuePlace, wait_for_turn
-from lab_app.visits.visits import KEPT_RECORDS, LEFT_SECONDS, Visit, VisitStore
+from lab_app.visits.visits import ACTIVE_SECONDS, KEPT_RECORDS, LEFT_SECONDS, Visit, VisitStore
 
 
 class Clock:
@@ -265,18 +265,39 @@ def test_visits_end_when_idle_and_at_the_end_of_their_lifetime() -> None:
     assert [held(lab, v) for v in (used, running)] == [False, True], "never one that runs"
 
 
-def test_a_full_lab_ends_the_longest_unused_and_refuses_when_all_are_running() -> None:
+def test_a_full_lab_ends_the_longest_unused_and_refuses_when_all_are_in_use() -> None:
     clock = Clock()
     lab = lab_of(clock, visits=2)
     first, second = lab.open(), lab.open()
-    clock.now = 1.0
+    clock.now = ACTIVE_SECONDS + 1
     lab.visit(first.id)
+    assert not lab.full
     third = lab.open()
     assert [held(lab, v) for v in (first, second, third)] == [True, False, True]
+    assert lab.full
+    with pytest.raises(LabError, match="All 2 places"):
+        lab.open()  # a crowd does not push one another out
+    clock.now += ACTIVE_SECONDS + 1
     first.cancel, third.measuring = threading.Event(), True
     with pytest.raises(LabError, match="All 2 places"):
         lab.open()
     assert len(lab.visits) == 2
+
+
+def test_of_a_full_lab_no_address_keeps_more_places_than_others() -> None:
+    clock = Clock()
+    lab = lab_of(clock, visits=3)
+    crowd = [lab.open(address="10.0.0.1") for _ in range(3)]
+    one = lab.open(address="10.0.0.2")
+    assert [held(lab, v) for v in (*crowd, one)] == [False, True, True, True]
+    with pytest.raises(LabError, match="All 3 places"):
+        lab.open(address="10.0.0.1")
+    with pytest.raises(LabError, match="All 3 places"):
+        lab.open(address="10.0.0.2")
+    lab.leave("")  # of no browser
+    crowd[1].left = clock.now
+    lab.open(address="10.0.0.2")
+    assert not held(lab, crowd[1]), "whoever has gone makes room at once"
 
 
 def test_records_are_kept_within_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
