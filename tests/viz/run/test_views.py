@@ -309,7 +309,7 @@ def test_pairs_are_shown_with_nothing_hidden():
         assert shown in html
     assert "<script" not in html
     assert "\u202e" not in html
-    assert [html.count(f"<td>{label}</td>") for label in ("near", "mid", "far")] == [4, 4, 4]
+    assert [html.count(f">{label}</td>") for label in ("near", "mid", "far")] == [4, 4, 4]
 
 
 @pytest.mark.parametrize(
