@@ -16,10 +16,12 @@ import torch
 from tiny import QUESTIONS
 
 from backend.base.errors import LabError, OptionError
+from backend.bench.group import AgentTimes, group_times
 from backend.methods.registry import method_class, option_fields, parse_methods
 from backend.model.link_tokens import SHIPPED as LINKED_WEIGHTS
 from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
+from backend.records.events import Progress
 from backend.records.hypothesis_verdicts import Verdict
 from backend.records.request import MethodChoice
 from backend.records.risk_gate import EVERY
@@ -461,16 +463,27 @@ def test_a_sweep_runs_under_trained_weights_and_says_which(tmp_path: Path) -> No
 def test_a_group_is_timed(tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backend.bench.roofline.COPY_BYTES", {"cpu": 1 << 20})
     monkeypatch.setattr("backend.bench.roofline.PRODUCT_SIDE", {"cpu": 64})
+    seen: list[AgentTimes] = []
+
+    def watched(*asked: Any) -> Iterator[Progress | AgentTimes]:
+        for event in group_times(*asked):
+            if isinstance(event, AgentTimes):
+                seen.append(event)
+            yield event
+
+    monkeypatch.setattr("backend.reproduce.timings.group_times", watched)
     one = planned("kvcomm-table-2", settings=((3, 32, 32, 16),), anchors=3)
     made = run(one, Asked(tmp_path, problems=1), tiny_model, monkeypatch)
     lines = {line["label"]: line["ours"] for line in made["lines"]}
     assert all(value["value"] > 0 for value in lines["Agent 3"][:-2])
-    for dense, *_, speedup, _, bf16, strongest, of_dense, of_reuse in (
-        [v["value"] for v in lines[f"Agent {n}"]] for n in (1, 2, 3)
-    ):
-        assert 0 <= of_dense < 2, "a share, not a percentage; on a busy machine less than its last digit"
-        assert 0 <= of_reuse < 2
+    for times in seen:
+        line = [v["value"] for v in lines[f"Agent {times.agent}"]]
+        dense, *_, speedup, _, bf16, strongest, of_dense, of_reuse = line
+        side = "dense_bf16" if bf16 < dense else "dense"
+        assert of_dense == times.roofline_percent[side] / 100, "a share, not a percentage"
+        assert of_reuse == times.roofline_percent["reuse"] / 100
         assert strongest == pytest.approx(speedup * min(1, bf16 / dense))
+    assert len(seen) == 3
     assert lines["Agent 4"] == [None] * 10
     where = [m["where"] for m in made["measured"]]
     assert [w["tokens"] for w in where if "tokens" in w] == ["64", "80", "96"]
