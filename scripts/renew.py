@@ -27,10 +27,14 @@ PACKET = (*LAB, "train-links", "--compression", "packet", "--links", "0", "--no-
 PACKET += ("--mixture", "apart", "--teacher", "1", "--steps", "1000", "--batch", "8", "--out")
 BRIEF = (*LAB, "train-links", "--links", "0", "--no-edges", "--rank", "8", "--mixture", "brief")
 BRIEF += ("--steps", "100", "--batch", "8", "--rate", "0.002", "--warmup-steps", "10", "--out")
+LONG = (*LAB, "train-links", "--links", "0", "--no-edges", "--rank", "32", "--mixture", "long")
+LONG += ("--steps", "640", "--batch", "4", "--rate", "0.002", "--warmup-steps", "20", "--out")
 
 # name: the command, and the file that takes its standard output, if any
 STEPS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "variant brief": ((*BRIEF, "presets/model/variants/brief.safetensors"), None),
+    "variant long": ((*LONG, "presets/model/variants/long.safetensors"), None),
+    "archive": ((sys.executable, "scripts/archive.py"), None),
     "familiarity": (
         (*LAB, "calibrate-familiarity", "--json", "benchmarks/results/familiarity-20.json"),
         None,

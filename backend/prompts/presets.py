@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import random
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
@@ -290,7 +291,7 @@ def preset_requests(preset: Preset, count: int, seed: int = 0) -> list[Example]:
 
     *generated*: distinct problems that the embedded model never saw in training; the same for every
     preset of the same task, and fewer are a beginning of more. *examples*: the preset's own, over and
-    over (``seed`` plays no part).
+    over; each seed begins a third of them further, so that what warms up is not what is asked first.
     """
     if type(count) is not int or not 1 <= count <= MAX_REQUESTS:
         raise PromptError(
@@ -303,7 +304,9 @@ def preset_requests(preset: Preset, count: int, seed: int = 0) -> list[Example]:
             field="requests",
         )
     if preset.request_source == "examples":
-        return [preset.examples[i % len(preset.examples)] for i in range(count)]
+        own = preset.examples
+        start = seed * math.ceil(len(own) / 3)
+        return [own[(start + i) % len(own)] for i in range(count)]
     assert preset.task is not None
     rng = random.Random(f"requests:{seed}")
     examples: dict[tuple[str, ...], Example] = {}

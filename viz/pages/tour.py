@@ -385,6 +385,32 @@ def repair(record: RunRecord) -> Told:
     return Told(choice, choice != "neither", (first, second), views, True, agent)
 
 
+def pays(record: RunRecord) -> Told:
+    """How much sooner a long prompt's answer begins once its documents are cached, and whether it holds."""
+    plain, repaired = words.others(record)[:2]
+    agent, dense = final_agent(record), words.dense_label(record)
+    times = {label: _times(record, label) for label in (plain, repaired)}
+    sooner = {label: full / here if here else 0.0 for label, (here, full) in times.items()}
+    choice = "hardly" if sooner[repaired] < 2 else "some" if sooner[repaired] <= 10 else "much"
+    kept, total = words.cached_tokens(record, repaired)
+    same = {label: answers(record, label)[0] == len(record.agents) for label in times}
+    first = (
+        f"Of {plural(total, 'token')}, {_name(record, repaired)} reads {total - kept:,} and takes {kept:,} "
+        f"from the cache. Its first word came after {milliseconds(times[repaired][0])} instead of "
+        f"{milliseconds(times[repaired][1])}, {number(sooner[repaired], 2)} times as soon; the plain "
+        f"copy’s {number(sooner[plain], 2)} times as soon (measured once)."
+    )
+    second = html(
+        "The full read says {}, {} {}, the plain copy {}.",
+        shown_answer(record.outcome(agent, dense)),
+        _name(record, repaired),
+        shown_answer(record.outcome(agent, repaired)),
+        shown_answer(record.outcome(agent, plain)),
+    )
+    shows = choice != "hardly" and same[repaired]
+    return Told(choice, shows, (first, second), (ttft_view(record),), True, agent)
+
+
 def _work(record: RunRecord, agent: int, label: str) -> tuple[int, int]:
     """Tokens times layers that were forwarded for a prompt, and those of the whole prompt."""
     out = record.outcome(agent, label)
@@ -400,4 +426,5 @@ STEPS: dict[str, Callable[[RunRecord], Told]] = {
     "gate": gate,
     "judge": judge,
     "repair": repair,
+    "pays": pays,
 }

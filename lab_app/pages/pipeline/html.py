@@ -31,7 +31,12 @@ CELLS = (
 MOST_NODES = 12  # of a graph: more agents in all turns are drawn once
 MARK = (
     '<svg class="kv-mark" viewBox="0 0 26 20" aria-hidden="true">'
-    + "".join(f'<rect class="m{c}" x="{x}" y="{y}" width="{w}" height="5"/>' for x, y, w, c in CELLS)
+    + "".join(
+        f'<path class="m{color}" d="'
+        + "".join(f"M{x} {y}h{width}v5H{x}" for x, y, width, c in CELLS if c == color)
+        + '"/>'
+        for color in range(4)
+    )
     + "</svg>"
 )
 BENCH_ICON = '<svg viewBox="0 0 16 16" aria-hidden="true"><path d="M1.5 2.5h13v11h-13zM6 2.5v11"/></svg>'

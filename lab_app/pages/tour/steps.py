@@ -43,6 +43,7 @@ class RunPlan:
         warm: requests of the set that are sent before, to fill pools.
         repeat: send the request itself before.
         attention: record where the first token was read from.
+        offsets: record the true offsets.
         look_for: the predictions of which one shall come true in the recorded run.
     """
 
@@ -51,6 +52,7 @@ class RunPlan:
     warm: int = 0
     repeat: bool = False
     attention: bool = False
+    offsets: bool = True
     look_for: tuple[str, ...] = ()
 
 
@@ -90,6 +92,7 @@ class Step:
             preset.pipeline, dict(found.values), (dense, *self.run.methods),
             decoding=Decoding(max_new_tokens=preset.pipeline.longest_answer),
             expected=found.answer, probe_attention=self.run.attention,
+            probe_offsets=self.run.offsets,
         )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ def test_every_shipped_file_fits_the_embedded_model_and_no_other(
     assert fitting(tiny_model) == {}
     for path in VARIANTS.glob("*.safetensors"):
         assert variant(embedded, path.stem) is not None
-        assert path.stat().st_size < 2**20
+        assert path.stat().st_size < 2.2 * 2**20
         with pytest.raises(ModelError, match="Train them anew"):
             variant(tiny_model, path.stem)
 

@@ -32,9 +32,9 @@ from backend.prompts.template import Placeholder
 SHIPPED = sorted(path.stem for path in PRESET_FOLDER.glob("*.yaml"))
 MATH = [name for name in SHIPPED if name.startswith("math-") and name != "math-turns"]  # see test_turns.py
 PAPER = ["gsm8k-paper", "gsm8k-paper-5"]
-#: See test_paper_prompts.py, test_turns.py and test_sweep_data.py.
+#: See test_paper_prompts.py, test_turns.py, test_sweep_data.py and test_archive.py.
 CHAT = ["chat-documents", "chat-judge", "chat-tools"]  # see test_own_model.py
-OTHER = [*CHAT, "humaneval-paper", "mmlu-paper", "math-turns", "summaries"]
+OTHER = [*CHAT, "archive", "humaneval-paper", "mmlu-paper", "math-turns", "summaries"]
 GENERATED = sorted({*SHIPPED} - {*PAPER, *OTHER, "react-tools"})
 
 

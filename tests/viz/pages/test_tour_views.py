@@ -172,6 +172,25 @@ def test_repair_names_the_smallest_that_helps(kept: tuple[int, ...], choice: str
     assert (told.choice, told.shows) == (choice, choice not in (None, "neither"))
 
 
+@pytest.mark.parametrize(
+    ("divided", "right", "choice"),
+    [(1.5, True, "hardly"), (4, True, "some"), (4, False, "some"), (20, True, "much")],
+)
+def test_what_reuse_buys_counts_where_the_answer_holds(divided: float, right: bool, choice: str) -> None:
+    record = record_of("pays")
+    repaired = words.others(record)[1]
+    outcomes = []
+    for out in record.outcomes:
+        if out.method == repaired:
+            full = record.outcome(out.agent, "dense")
+            timing = dataclasses.replace(out.timing, ttft_ms=full.timing.ttft_ms / divided)
+            out = dataclasses.replace(out, timing=timing, answer=full.answer if right else "999")
+        outcomes.append(out)
+    told = tour.pays(dataclasses.replace(record, outcomes=tuple(outcomes)))
+    assert (told.choice, told.shows) == (choice, right and divided > 2)
+    assert f"{words.number(float(divided), 2)} times as soon" in plain(told.sentences)
+
+
 def test_what_models_wrote_is_escaped() -> None:
     bad = "<script>alert(1)</script>"
     for key in tour.STEPS:
