@@ -236,6 +236,13 @@ class Pipeline:
         """Every placeholder that some template uses, once, in order of appearance."""
         return tuple(dict.fromkeys(h for a in self.agents for h in self.template(a.id).placeholders))
 
+    @property
+    def outside_model(self) -> str:
+        """The weights that encode what comes from outside: the agents' where all run on the same, else those
+        of the lab (empty)."""
+        named = {agent.model for agent in self.agents}
+        return named.pop() if len(named) == 1 else ""
+
     def written(self, hole: Placeholder) -> bool:
         """Is the placeholder filled by the run itself: an agent's answer, or what its tool gave?"""
         if hole.kind == "tool" and hole.agent is not None:

@@ -216,19 +216,30 @@ def remember_prompt(engine: Engine, context: PromptInContext, prefill: Prefill, 
     log.remember_prompt(context.prompt.ids, segment, weights=context.weights)
 
 
-def same_text_notes(runs: list[MethodRun]) -> tuple[str, ...]:
-    """Warn where a pool already holds the very text that is asked: the correction is then a memory."""
-    notes = []
-    for run in runs:
-        own_numbers = {s.number for s in run.state.samples.values()}
-        anchors = run.method.needed() - own_numbers
-        anchor_texts = {run.stream.log.samples[n].ids for n in anchors if n in run.stream.log.samples}
-        if any(s.ids in anchor_texts for s in run.state.samples.values()):
-            notes.append(
-                f"{run.choice.label}: an anchor holds this very request, so its correction is a memory "
-                "rather than an estimate."
-            )
-    return tuple(notes)
+def same_request_notes(runs: list[MethodRun]) -> tuple[str, ...]:
+    """Warn where a pool already holds what is asked: the correction is then a memory."""
+    return tuple(
+        f"{run.choice.label}: an anchor holds this very request, so its correction is a memory "
+        "rather than an estimate."
+        for run in runs
+        if any(_same_request(run, number) for number in run.method.needed())
+    )
+
+
+def _same_request(run: MethodRun, number: int) -> bool:
+    """Is an anchor of an earlier request whose texts are all those of this one? One text that both share does
+    not make it so: behind other texts it has another offset. A request's texts are observed in a row."""
+    known, own = run.stream.log.samples, list(run.state.samples.values())
+    if number not in known or any(number == sample.number for sample in own):
+        return False
+    back = {
+        s.number - number
+        for s in own
+        if (s.placeholder, s.ids) == (known[number].placeholder, known[number].ids)
+    }
+    return any(
+        all(s.number - by not in known or known[s.number - by].ids == s.ids for s in own) for by in back
+    )
 
 
 def _span_actions(row: PromptRun) -> tuple[SpanAction, ...]:

@@ -60,12 +60,17 @@ class RequestState:
 
     def _encode_lead_in(self, name: str, ids: tuple[int, ...]) -> KVSegment:
         lead = self.engine.model.tokens.lead_in(self.pipeline, name)
-        self.engine.check_room(len(lead) + len(ids), 1, self.pipeline.order[0])
-        return self.engine.encode(ids, lead, "encoded behind its lead-in")
+        self.outside.check_room(len(lead) + len(ids), 1, self.pipeline.order[0])
+        return self.outside.encode(ids, lead, "encoded behind its lead-in")
 
     def engine_of(self, agent: int) -> Engine:
         """The engine of an agent's weights."""
         return self.engines.get(self.pipeline.agent(agent).model, self.engine)
+
+    @property
+    def outside(self) -> Engine:
+        """The engine of the weights that encode what comes from outside."""
+        return self.engines.get(self.pipeline.outside_model, self.engine)
 
     @property
     def low_ranks(self) -> dict[str, LowRank]:
@@ -103,7 +108,7 @@ class RequestState:
             return replace(known, context=f"encoded alone, {EARLIER}")
         clock = self.engine.clock()
         with clock.part("base"):
-            base = self.engine.encode(ids, self.engine.model.tokens.bos, "encoded alone")
+            base = self.outside.encode(ids, self.engine.model.tokens.bos, "encoded alone")
         self.base_ms[name] = clock.parts["base"]
         return base
 
@@ -128,7 +133,7 @@ class RequestState:
         return next(iter(self.start({name: text})), None)
 
     def _add_sample(self, name: str, ids: tuple[int, ...], text: str, base: KVSegment) -> Sample:
-        sample = self.log.add(name, ids, text, base, self.engine.model.embed(ids))
+        sample = self.log.add(name, ids, text, base, self.outside.model.embed(ids))
         self.samples[name] = sample
         return sample
 

@@ -31,7 +31,7 @@ from backend.records.events import Progress
 from backend.records.request import Decoding, MethodChoice, RunRequest
 from backend.records.run import Outcome, RunRecord
 from backend.session.admission import Admission
-from backend.session.outcomes import Forced, attention_of, outcome_of, same_text_notes
+from backend.session.outcomes import Forced, attention_of, outcome_of, same_request_notes
 from backend.session.pool_views import pool_views
 from backend.session.prompt_run import own_context, read_densely
 from backend.session.streams import (
@@ -329,6 +329,6 @@ class _Revision:
             pool_views=views,
             attention=attention,
             shadow=(),
-            notes=notes + same_text_notes(runs) + said,
+            notes=notes + same_request_notes(runs) + said,
             wall_ms=(time.perf_counter() - began) * 1e3,
         )

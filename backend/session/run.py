@@ -20,7 +20,7 @@ from backend.records.request import RunRequest
 from backend.records.run import AttentionProbe, OffsetProbe, Outcome, RunRecord, ShadowCheck, ToolUse
 from backend.session.admission import Admission
 from backend.session.familiarity import agent_surprisal, run_familiarity
-from backend.session.outcomes import attention_of, outcomes_of, same_text_notes
+from backend.session.outcomes import attention_of, outcomes_of, same_request_notes
 from backend.session.pool_views import pool_views
 from backend.session.prompt_run import own_context, read_prompt, take_answer
 from backend.session.request_state import RequestState, record_offsets
@@ -76,7 +76,7 @@ class Run:
             for state, members in states_of(runs):
                 arrived = state.start(values)
                 self._arrive(arrived, members)
-            notes = same_text_notes(runs)
+            notes = same_request_notes(runs)
             going = runs
             for done, agent in enumerate(request.pipeline.order):
                 new = yield from self._agent(going, agent, done)

@@ -15,7 +15,9 @@ def foreign(pipeline: Pipeline, agent: int, name: str) -> bool:
     """Was a placeholder's cache computed by other weights than its reader's?"""
     hole = Placeholder(name)
     written = pipeline.written(hole) and hole.kind == "agent" and hole.agent is not None
-    source = pipeline.agent(hole.agent).model if written and hole.agent is not None else ""
+    source = (
+        pipeline.agent(hole.agent).model if written and hole.agent is not None else pipeline.outside_model
+    )
     return source != pipeline.agent(agent).model
 
 
@@ -29,8 +31,8 @@ def weights_notes(
     """
     pipeline = request.pipeline
     others = [a for a in pipeline.agents if a.model]
-    if not others:
-        return ()
+    if len({a.model for a in pipeline.agents}) == 1:
+        return ()  # whatever is exchanged, the same weights computed it
     who = ", ".join(f"agent {called(a.id)} on {a.model!r}" for a in others)
     notes = [
         f"Weights differ: {who}. Their caches and the others' are exchanged although each would compute "

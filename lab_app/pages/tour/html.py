@@ -15,7 +15,7 @@ from viz.base.glossary import term
 from viz.pages.tour import Told
 
 TERM = re.compile(r"\[\[([^\]|]+)(?:\|([^\]]+))?\]\]")
-MOST_VALUE = 600  # characters of a request's text
+MOST_VALUE, MOST_VALUES = 600, 1200  # characters of a request's text, and of all its texts
 
 
 def with_terms(text: str) -> str:
@@ -58,8 +58,9 @@ def lesson(step: Step, at: int, count: int, request: RunRequest | None) -> str:
 def values(request: RunRequest) -> str:
     """The texts of the request, so that a prediction can be made from them."""
     names = sorted(request.values, key=lambda name: (name == QUESTION, _natural(name)))
+    most = min(MOST_VALUE, MOST_VALUES // max(1, len(names)))
     rows = "".join(
-        f"<div><dt>{escape(label(name))}</dt><dd>{escape(_short(request.values[name]))}</dd></div>"
+        f"<div><dt>{escape(label(name))}</dt><dd>{escape(clip(request.values[name], most))}</dd></div>"
         for name in names
     )
     return f'<dl class="kv-tour-values">{rows}</dl>'
@@ -67,10 +68,6 @@ def values(request: RunRequest) -> str:
 
 def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= MOST_VALUE else text[: MOST_VALUE - 1] + "…"
 
 
 def reveal(

@@ -109,6 +109,34 @@ def test_a_twin_changes_nothing(tiny_model: LoadedModel) -> None:
     assert not any("Weights differ" in note for note in plain.notes)
 
 
+def test_a_pipeline_of_one_kind_is_that_of_a_lab_of_its_weights(
+    tiny_model: LoadedModel, other: LoadedModel
+) -> None:
+    """Where all agents run on the same weights, these encode the texts from outside, too."""
+    flow = tiny.pipeline(6)
+    flow = replace(flow, agents=tuple(replace(agent, model="tuned") for agent in flow.agents))
+    both = []
+    for session, pipeline in (
+        (LabSession(tiny_model, others={"tuned": other}), flow),
+        (LabSession(other), tiny.pipeline(6)),
+    ):
+        warm = [Example({"user_question": q}) for q in QUESTIONS[:2]]
+        for _ in session.warm_up(request(METHODS, flow=pipeline), warm):
+            pass
+        both.append(run(session, request(METHODS, QUESTIONS[2], flow=pipeline)))
+    for a, b in zip(both[0].outcomes, both[1].outcomes, strict=True):
+        assert (a.agent, a.method, a.state, list(a.token_ids)) == (
+            b.agent,
+            b.method,
+            b.state,
+            list(b.token_ids),
+        )
+        assert a.key_error is not None
+        assert b.key_error is not None
+        assert np.allclose(a.key_error, b.key_error, atol=1e-6)
+    assert both[0].notes == both[1].notes
+
+
 def test_turns_and_warm_up_keep_an_agents_weights(tiny_model: LoadedModel, other: LoadedModel) -> None:
     session = LabSession(tiny_model, others={"tuned": other})
     asked = request(("dense", "oracle"), QUESTIONS[2], flow=mixed(turns=2))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
 from backend.model.load import load_model
-from backend.prompts.presets import load_preset, preset_requests
+from backend.prompts.presets import Example, load_preset, preset_requests
 from backend.records.events import RunDone
 from backend.records.request import Decoding, MethodChoice, RunRequest
 from backend.records.rows import outcome_row
+from backend.records.run import RunRecord
 from backend.session.session import LabSession
 
 PRESET = load_preset("archive")
@@ -34,7 +38,8 @@ def test_what_warms_up_is_not_what_is_asked_first(seed: int) -> None:
     assert preset_requests(PRESET, 48 + 16, seed)[48:] == requests
 
 
-def test_the_documents_caches_hold_where_a_prefix_cache_has_nothing() -> None:
+def archive_run(warm: Sequence[Example]) -> RunRecord:
+    """The ninth request, behind others."""
     session = LabSession(load_model("embedded", device="cpu", dtype="fp32"))
     example = preset_requests(PRESET, 9)[8]
     methods = tuple(MethodChoice(name) for name in METHODS)
@@ -42,9 +47,23 @@ def test_the_documents_caches_hold_where_a_prefix_cache_has_nothing() -> None:
         PRESET.pipeline, dict(example.values), methods, decoding=Decoding(PRESET.pipeline.longest_answer),
         expected=example.answer,
     )  # fmt: skip
-    for _ in session.warm_up(request, preset_requests(PRESET, 4, seed=1)):
+    for _ in session.warm_up(request, warm):
         pass
     [record] = [event.record for event in session.run(request) if isinstance(event, RunDone)]
+    return record
+
+
+def test_only_an_anchor_of_the_same_request_is_a_memory() -> None:
+    ninth = preset_requests(PRESET, 9)[8]
+    [note] = archive_run([ninth]).notes
+    assert "kvcomm: an anchor holds this very request" in note
+    other = replace(ninth, values={**ninth.values, "asked": "Nobody asks on Sunday."})
+    assert archive_run([other]).notes == (), "the same documents behind another line have other offsets"
+
+
+def test_the_documents_caches_hold_where_a_prefix_cache_has_nothing() -> None:
+    record = archive_run(preset_requests(PRESET, 4, seed=1))
+    assert record.notes == (), "the agent's own weights encoded what it reads"
     dense, naive, kvcomm, prefix = (outcome_row(record, record.outcome(1, name)) for name in METHODS)
     tokens = dense["prompt_tokens"]
     assert 1500 < tokens < 2000
