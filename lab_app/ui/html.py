@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from backend.prompts.presets import Example
+from backend.records.events import Progress
 from lab_app.ui import text
 from viz.base.format import clip, duration, escape, plural, size
+from viz.base.theme import shown_name
 from viz.run.verdict_card import QUESTION_1
 
 
@@ -43,6 +45,18 @@ def cannot_run(message: str) -> str:
 def error(message: str) -> str:
     """A message beside its field."""
     return f'<p class="kv-problem" role="alert">{escape(message)}</p>'
+
+
+def said_by(event: Progress) -> str:
+    """What a run says of itself, methods called as on the page."""
+    if event.method is None:
+        return event.text
+    return event.text.replace(event.method, shown_name(event.method, event.method.partition(" ")[0]))
+
+
+def progress(event: Progress, kind: str = "running") -> str:
+    """The line above the results for it."""
+    return status(said_by(event), kind, event.done, event.total)
 
 
 def status(message: str, kind: str, done: int = 0, total: int = 0, again: bool = False) -> str:

@@ -164,7 +164,7 @@ class Section:
                     if not isinstance(event, Progress):
                         yield self.finished(visit, given, event, (time.monotonic() - began) * 1e3)
                     elif soon():
-                        yield {self.status: html.status(event.text, "measuring", event.done, event.total)}
+                        yield {self.status: html.progress(event, "measuring")}
         except RunCancelled:
             yield {"status": "", self.status: html.status(text.CANCELLED, "note")}
         except LabError as error:

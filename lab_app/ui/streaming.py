@@ -32,7 +32,7 @@ def live(request: RunRequest, events: Iterator[Event]) -> Generator[dict[str, An
             drawn = drawn if texts else -math.inf  # the first word is shown at once
             texts[(event.agent, event.method)] = event.text
         elif isinstance(event, Progress):
-            said, done, total = event.text, event.done, event.total
+            said, done, total = html.said_by(event), event.done, event.total
         if time.monotonic() - drawn >= REDRAW_SECONDS:
             drawn = time.monotonic()
             yield {

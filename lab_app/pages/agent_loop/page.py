@@ -157,7 +157,7 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
                 outcomes += event.outcomes
                 writing, drawn = {}, 0.0
             elif isinstance(event, Progress):
-                said, done = event.text, event.done
+                said, done = html.said_by(event), event.done
             if time.monotonic() - drawn >= REDRAW_SECONDS:
                 drawn = time.monotonic()
                 yield {

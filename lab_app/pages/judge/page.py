@@ -229,7 +229,7 @@ def write(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
                 mine.written = event
                 yield {"text": [c.text for c in event.candidates]} | {"status": ""}
             else:
-                yield {"status": html.status(event.text, "running", event.done, event.total)}
+                yield {"status": html.progress(event)}
 
     yield from one_run_in_turn(lab, visit, work, lambda error: field_errors(error, slot_of))
 
@@ -244,7 +244,7 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
         records: dict[str, RunRecord] = {}
         for event in visit.engine.study(request, cancel=cancel):
             if isinstance(event, Progress):
-                yield {"status": html.status(event.text, "running", event.done, event.total)}
+                yield {"status": html.progress(event)}
             elif isinstance(event, OrderDone):
                 records[event.order] = event.record
                 yield {"grid": grid_html(event.row, request), "picks": picks_html(event.row, request)}

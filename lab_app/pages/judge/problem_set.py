@@ -70,7 +70,7 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
                     yield {"view_set": figures(far, given["gated"])}
             elif isinstance(event, Progress) and (now - said >= REDRAW_SECONDS or not event.done):
                 said = now
-                yield {"set_status": html.status(event.text, "measuring", event.done, event.total)}
+                yield {"set_status": html.progress(event, "measuring")}
             elif isinstance(event, Judged):
                 token, spent = visit.keep_result("judged", event), (time.monotonic() - began) * 1e3
                 yield {

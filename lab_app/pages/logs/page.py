@@ -193,7 +193,7 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
             if cancel.is_set():
                 raise RunCancelled(text.CANCELLED)
             if isinstance(event, Progress):
-                yield {"status": html.status(event.text, "running", event.done, event.total)}
+                yield {"status": html.progress(event)}
             else:
                 mine.read = event
                 yield {"status": ""} | found_html(mine)

@@ -23,7 +23,9 @@ def test_the_first_word_is_shown_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
             yield TextSoFar(1, "dense", word)
 
     updates = live.live(tiny.request(), events())
-    shown = [next(updates)["comparison"], next(updates)["comparison"]]
+    first = next(updates)
+    assert "Full read is reading" in first["status"], "a method is called as its column is"
+    shown = [first["comparison"], next(updates)["comparison"]]
     with pytest.raises(LabError, match="without a result"):
         next(updates)
     assert "One" not in shown[0], "the columns alone"
