@@ -127,5 +127,7 @@ def mark_spans(drawing: go.Figure, record: RunRecord, prompt: Prompt, tokens: in
     # All at once: each call that adds one checks all that are there again, which took a fifth of the
     # server's time with a hundred visitors.
     drawing.update_layout(
-        shapes=[*drawing.layout.shapes, *borders], annotations=[*drawing.layout.annotations, *names]
+        shapes=[*drawing.layout.shapes, *borders],
+        annotations=[*drawing.layout.annotations, *names],
+        xaxis={"range": [-0.5, tokens - 0.5]},  # by which the page sees how much room a name has
     )

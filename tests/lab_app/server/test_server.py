@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import sys
 import threading
 import time
@@ -25,6 +26,7 @@ from lab_app.visits.visits import LEFT_SECONDS, VisitStore
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from fuzz import SHOWN, Fuzzer, fuzz_files  # noqa: E402
+from soak import Soak  # noqa: E402
 from visitor import Answer, Page, Visitor  # noqa: E402
 
 # Gradio's queue reads its own statistics in ways that pandas has deprecated.
@@ -254,6 +256,18 @@ def test_a_hundred_malformed_calls(lab: tuple[VisitStore, str]) -> None:
 
 def test_damaged_presets_and_records_are_told() -> None:
     assert fuzz_files(60, 1, make_record(layers=2).to_bytes()) == []
+
+
+def test_the_soak_knows_the_page(lab: tuple[VisitStore, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A button of another name, and its visitors would do nothing and fail at nothing."""
+    soak = Soak(lab[1], 600, seed=0)
+    monkeypatch.setattr(soak, "sleep", lambda seconds: None)
+    for seed in range(6):
+        soak.one(random.Random(seed), "127.0.0.1")
+    assert soak.failed == []
+    assert soak.count["records"] >= 3
+    assert {"run", "many", "sweep", "judge"} & set(soak.count), soak.count
+    assert not any("not found" in said for said in soak.refused), soak.refused
 
 
 def test_offline_only_this_machine_is_spoken_to(visitor: Visitor) -> None:
