@@ -15,7 +15,7 @@ from backend.bench.common import medians, timed
 from backend.model.load import LoadedModel
 
 COPY_BYTES = {"cpu": 1 << 27, "cuda": 1 << 31, "mps": 1 << 28}  # several times any cache
-PRODUCT_SIDE = {"cpu": 1024, "cuda": 8192, "mps": 2048}
+PRODUCT_SIDE = {"cpu": 512, "cuda": 8192, "mps": 2048}
 
 
 @torch.inference_mode()

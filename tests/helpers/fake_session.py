@@ -58,6 +58,9 @@ class FakeDesk:
     def plan(self, text: str, lines: str) -> SweepPlan:
         return SweepPlan("fake", "fake", 1, 2, 0, 1.0)
 
+    def saved(self, kind: str) -> bytes:
+        raise OptionError(f"There are no rows as {kind}. Run a sweep.", field="sweep")
+
 
 class FakeSession:
     """Streams the texts of :func:`make_record`; ``pause`` seconds lie between its events."""

@@ -411,18 +411,23 @@ def test_a_file_without_timed_cases_gives_its_machine(tmp_path: Path) -> None:
         saved_figures(tmp_path / "none.json")
 
 
-def test_this_machine_is_measured_within_its_budget(tiny_model: LoadedModel) -> None:
+def test_this_machine_is_measured_within_its_budget(
+    tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backend.bench.break_even.LONGEST", 400)
+    monkeypatch.setattr("backend.bench.break_even.REPEATS", 2)
+    monkeypatch.setattr("backend.bench.roofline.PRODUCT_SIDE", {"cpu": 64})
     *steps, found = measure_within(tiny_model, 64 << 20)
     assert len(steps) == 4
     assert isinstance(found, Figures)
     assert found.machine.name == tiny_model.info.name
-    assert [t.tokens for t in found.timed] == [200, 400, 800]
+    assert [t.tokens for t in found.timed] == [100, 200, 400]
     assert {t.anchors for t in found.timed} == {ANCHORS}
-    each = 4 * tiny_model.info.kv_bytes_per_token * 800
+    each = 4 * tiny_model.info.kv_bytes_per_token * 400
     *_, few = measure_within(tiny_model, 3 * each)
     assert isinstance(few, Figures)
     assert {t.anchors for t in few.timed} == {3}
-    with pytest.raises(BudgetError, match="Two anchors of 800 tokens"):
+    with pytest.raises(BudgetError, match="Two anchors of 400 tokens"):
         next(measure_within(tiny_model, 2 * each - 1))
 
 

@@ -665,6 +665,7 @@ def test_every_scenario_fits_the_bench(handlers: Handlers, visit: Visit) -> None
         "message",
         "react",
         "program",
+        "archive",
         "gsm8k",
         "mmlu",
         "humaneval",
