@@ -1,0 +1,153 @@
+"""Drags of gamma, one visitor's and many at once: ``python benchmarks/drags.py [--visitors 20]``.
+
+Everybody runs the page's scenario, then draws gamma of KVCOMM from 0.1 to 0.9 in 17 steps of 50 ms. As in a
+browser, what moves while an answer is on its way is sent when it has come, and only the last of it. Told are
+the time to the first change on the page, the changes that came, and the time from the end of the drag to its
+last state.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from soak import serve
+from visitor import Page, Visitor
+
+from backend.base.machine import processor, versions
+
+STEPS, STEP_SECONDS = 17, 0.05
+GAMMA = "kv-option-kvcomm-gamma"
+
+
+@dataclass(frozen=True)
+class Drag:
+    """One drag, in milliseconds: to the first change, from its end to its last state; and the changes."""
+
+    first_ms: float
+    settled_ms: float
+    changes: int
+
+
+def drag(visitor: Visitor, page: Page) -> Drag:
+    """Draw the slider."""
+    form = page.fields[GAMMA][0]
+    [number] = [
+        number
+        for number, event in page.events.items()
+        if [form, "input"] in event["targets"] and event["types"]["generator"]
+    ]
+    event = page.events[number]
+    seen: list[float] = []
+
+    def saw(message: str) -> bool:
+        if '"process_generating"' in message and "kv-agent" in message:
+            seen.append(time.perf_counter())
+        return False
+
+    began = time.perf_counter()
+    at = -1
+    while at < STEPS - 1:
+        at = min(STEPS - 1, int((time.perf_counter() - began) / STEP_SECONDS))
+        visitor.put(GAMMA, round(0.1 + 0.8 * at / (STEPS - 1), 3))
+        data = [
+            None if page.components[known]["type"] == "state" else visitor.values[known]
+            for known in event["inputs"]
+        ]
+        body = {"data": data, "fn_index": number, "session_hash": visitor.tab, "event_data": None}
+        answer = visitor.send(json.dumps(body), saw)
+        if not answer.success:
+            raise SystemExit(f"a drag was not answered: {answer.messages[-1][:300]}")
+    if not seen:
+        raise SystemExit("a drag changed nothing on the page")
+    over = began + (STEPS - 1) * STEP_SECONDS
+    return Drag(1e3 * (seen[0] - began), 1e3 * max(0.0, seen[-1] - over), len(seen))
+
+
+def drags(address: str, page: Page, visitors: int, times: int) -> list[Drag]:
+    """So many drags of each visitor; all begin each at once."""
+    ready = threading.Barrier(visitors)
+
+    def one(number: int) -> list[Drag]:
+        transport = httpx.HTTPTransport(local_address=f"127.0.2.{number + 1}")
+        with httpx.Client(base_url=address, timeout=300, transport=transport) as client:
+            visitor = Visitor(page, client)
+            try:
+                visitor.arrive()
+                visitor.put("kv-warm-first", True)
+                visitor.put("kv-warm-count", 20)
+                answer = visitor.take("kv-run")
+                if not answer.success:
+                    raise SystemExit(f"a run was not answered: {answer.messages[-1][:300]}")
+                made = []
+                for _ in range(times):
+                    visitor.put(GAMMA, 0.3)
+                    ready.wait()
+                    made.append(drag(visitor, page))
+                return made
+            finally:
+                visitor.leave()
+
+    with ThreadPoolExecutor(visitors) as chairs:
+        return [made for each in chairs.map(one, range(visitors)) for made in each[1:]]  # the first warms up
+
+
+def told(made: list[Drag]) -> dict[str, Any]:
+    """Medians, and the slowest."""
+    return {
+        "drags": len(made),
+        "first_change_ms": round(statistics.median(d.first_ms for d in made), 1),
+        "slowest_first_change_ms": round(max(d.first_ms for d in made), 1),
+        "settled_ms": round(statistics.median(d.settled_ms for d in made), 1),
+        "slowest_settled_ms": round(max(d.settled_ms for d in made), 1),
+        "changes": statistics.median(d.changes for d in made),
+    }
+
+
+def main() -> int:
+    """Serve, drag alone and together, report."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--visitors", type=int, default=20)
+    parser.add_argument(
+        "--times", type=int, default=4, help="drags of each, of which the first does not count"
+    )
+    parser.add_argument("--json", help="where to write the report")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        process, address = serve(Path(folder) / "server.log", [])
+        try:
+            with httpx.Client(base_url=address, timeout=120) as client:
+                page = Page(client)
+            alone = told(drags(address, page, 1, 3 * asked.times))
+            together = told(drags(address, page, asked.visitors, asked.times))
+        finally:
+            process.terminate()
+            process.wait(30)
+    report = {
+        "visitors": asked.visitors,
+        "alone": alone,
+        "together": together,
+        "first_change_ratio": round(together["first_change_ms"] / alone["first_change_ms"], 2),
+        "processor": processor(),
+        "python": platform.python_version(),
+        "versions": versions(),
+    }
+    text = json.dumps(report, indent=1)
+    print(text)
+    if asked.json:
+        Path(asked.json).write_text(text + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
