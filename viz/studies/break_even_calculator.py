@@ -134,7 +134,7 @@ def by_length(figures: Figures, case: Case) -> FigureView:
             layer="below",
         )  # fmt: skip
     for look, column, here in ((dense, 1, result.dense_ms), (reuse, 2, result.reuse_ms)):
-        name = "Dense" if column == 1 else "Reuse"
+        name = "Full read" if column == 1 else "KVCOMM"
         drawing.add_scatter(
             x=[row[0] for row in rows], y=[row[column] for row in rows], mode="lines", name=name,
             legendgroup=name, line={"color": look.colour, "dash": look.dash, "width": 2.5},
@@ -203,11 +203,15 @@ def by_part(figures: Figures, case: Case) -> FigureView:
     machine, result = figures.machine, answer(figures.machine, case)
     a, b, c = machine.dense_ms
     sides = {
-        "Dense": {"at any length": a, "for each token": b * case.prompt, "for each pair": c * case.prompt**2},
-        "Reuse": parts_ms(machine, case),
+        "Full read": {
+            "at any length": a,
+            "for each token": b * case.prompt,
+            "for each pair": c * case.prompt**2,
+        },
+        "KVCOMM": parts_ms(machine, case),
     }
     drawing = figure(190, barmode="stack", bargap=0.35, margin={"t": 52, "r": 90})
-    greys = dict(zip(sides["Dense"], ("#b3bac3", TIME_PARTS["prefill"][1], "#5f6a77"), strict=True))
+    greys = dict(zip(sides["Full read"], ("#b3bac3", TIME_PARTS["prefill"][1], "#5f6a77"), strict=True))
     for side, parts in sides.items():
         for part, ms in parts.items():
             if ms == 0:
@@ -219,7 +223,7 @@ def by_part(figures: Figures, case: Case) -> FigureView:
                 marker={"color": colour, "line": {"width": 0}, "pattern": hatch(pattern)},
                 hovertemplate=f"{side}, {words}: %{{x:.3g}} ms<extra></extra>",
             )  # fmt: skip
-    ends = {"Dense": result.dense_ms, "Reuse": result.reuse_ms}
+    ends = {"Full read": result.dense_ms, "KVCOMM": result.reuse_ms}
     drawing.add_scatter(
         y=list(ends), x=list(ends.values()), mode="text", showlegend=False, hoverinfo="skip",
         cliponaxis=False, textposition="middle right", text=[f" {milliseconds(ms)}" for ms in ends.values()],
@@ -231,7 +235,7 @@ def by_part(figures: Figures, case: Case) -> FigureView:
     )
     costly, most = max(result.parts_ms.items(), key=lambda item: item[1])
     part = TIME_PARTS[PARTS[costly]][0]
-    finding = f"Most of reuse’s {milliseconds(result.reuse_ms)} goes to “{part}”: {milliseconds(most)}."
+    finding = f"Most of KVCOMM’s {milliseconds(result.reuse_ms)} goes to “{part}”: {milliseconds(most)}."
     how = "Each bar is a sum of the formula’s terms for your prompt; what takes no time has no piece."
     rows = tuple((side, part, round(ms, 4)) for side, parts in sides.items() for part, ms in parts.items())
     return FigureView(

@@ -439,8 +439,8 @@ def test_the_figure_draws_any_case(machine: Machine, case: Case) -> None:
     assert ("does not" in lines.title) is (found.least_share is None)
     row = next(row for row in by_length.rows if row[0] == case.prompt)
     assert row[1:3] == (round(found.dense_ms, 4), round(found.reuse_ms, 4))
-    spent = {side: sum(r[2] for r in by_part.rows if r[0] == side) for side in ("Dense", "Reuse")}
-    assert spent == pytest.approx({"Dense": found.dense_ms, "Reuse": found.reuse_ms}, abs=1e-3)
+    spent = {side: sum(r[2] for r in by_part.rows if r[0] == side) for side in ("Full read", "KVCOMM")}
+    assert spent == pytest.approx({"Full read": found.dense_ms, "KVCOMM": found.reuse_ms}, abs=1e-3)
     if found.reuse_ms:
         dotted = [a.text for a in by_length.figure.layout.annotations]
         crosses = found.least_tokens is not None and 1 < found.least_tokens <= by_length.rows[-1][0]
@@ -467,11 +467,16 @@ def test_the_facts_say_every_number_and_when_there_is_none() -> None:
 def test_timed_prompts_are_marked_where_they_are_seen() -> None:
     found = shipped_figures()[SHIPPED.stem]
     _, near, by_part = pays_views(found, CASE)
-    assert [t.name for t in near.figure.data if t.name] == ["Dense", "Dense, timed", "Reuse", "Reuse, timed"]
+    assert [t.name for t in near.figure.data if t.name] == [
+        "Full read",
+        "Full read, timed",
+        "KVCOMM",
+        "KVCOMM, timed",
+    ]
     assert [bar.name for bar in by_part.figure.data if bar.name][-4:] == [
         "gate", "correct", "move keys", "last token's forward",
     ]  # fmt: skip
     assert list(near.figure.data[-1].y) == [t.reuse_ms for t in found.timed]
     assert "outside the shade" in near.how_to_read
     _, far, _ = pays_views(found, Case(20, 10))
-    assert [t.name for t in far.figure.data if t.name] == ["Dense", "Reuse"]
+    assert [t.name for t in far.figure.data if t.name] == ["Full read", "KVCOMM"]
