@@ -116,10 +116,11 @@ class Method(ABC):
 
     Class attributes: ``name`` (in the CLI and records), ``title``, ``summary`` (one plain sentence),
     ``paper`` (source), ``profiles`` (named bundles of its options), ``not_replayed`` (why a past request
-    cannot be replayed under it; empty when it can), ``needs_bases`` (it copies the session's bases of
-    its texts, so the time of encoding them is its own), ``shares_texts`` (it takes texts out of other
-    prompts; one that does not pays for neither judging nor encoding them, reads the prompt as it stands, and
-    leaves prompts that others may begin with where they were read exactly), ``needs_masks`` (it computes
+    cannot be replayed under it; empty when it can), ``planned`` (options whose whole effect is in its
+    plans: where another value plans the same, it does the same), ``needs_bases`` (it copies the session's
+    bases of its texts, so the time of encoding them is its own), ``shares_texts`` (it takes texts out of
+    other prompts; one that does not pays for neither judging nor encoding them, reads the prompt as it
+    stands, and leaves prompts that others may begin with where they were read exactly), ``needs_masks`` (it computes
     tokens out of their order, at positions of their own or under a mask), ``needs_layers`` (it reads the
     model's layers one by one, which is there for some families alone), ``column`` (its place in lists and
     comparisons; methods without one come last, by name; None: it cannot be chosen by name).
@@ -131,6 +132,7 @@ class Method(ABC):
     paper: ClassVar[str] = ""
     column: ClassVar[int | None] = 1000
     not_replayed: ClassVar[str] = ""
+    planned: ClassVar[tuple[str, ...]] = ()
     needs_bases: ClassVar[bool] = True
     shares_texts: ClassVar[bool] = True
     needs_masks: ClassVar[bool] = False

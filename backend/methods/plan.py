@@ -1,6 +1,7 @@
 """What a method decides, as plain data: which span of a prompt comes from where, and which tokens are
 computed again."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -166,3 +167,24 @@ class Selection:
         """The sets of tokens, a single one unless it is gradual."""
         tokens: Any = self.tokens
         return [tuple(each) for each in tokens] if self.gradual else [tuple(tokens)]
+
+
+def plan_key(plan: Plan) -> Hashable | None:
+    """Equal for two plans over one log by which the same is copied, corrected and forwarded, whatever their
+    reasons; None where a plan holds more than steps."""
+    more = (plan.visible, plan.visible_layers, plan.cut, plan.until, plan.project, plan.own, plan.temper)
+    if plan.links or any(part is not None for part in more):
+        return None
+    return tuple((s.start, s.end, s.position, _action_key(s.action)) for s in plan.steps)
+
+
+def _action_key(action: Reuse | Compute) -> Hashable:
+    if isinstance(action, Compute):
+        return "computed"
+    terms = tuple((t.anchor, t.shift, _bytes(t.weight), _bytes(t.value_weight)) for t in action.terms)
+    how = (action.moved, action.exact, action.first_layer, action.in_place)
+    return (id(action.base), id(action.hidden), id(action.projected), how, terms)
+
+
+def _bytes(weight: Tensor | None) -> bytes:
+    return b"" if weight is None else weight.float().cpu().numpy().tobytes()

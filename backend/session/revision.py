@@ -12,7 +12,7 @@ import hashlib
 import secrets
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -22,10 +22,13 @@ from torch import Tensor
 from backend.base.cancel import drained, stop_if, stoppable
 from backend.base.clock import Clock
 from backend.base.errors import OptionError
+from backend.cache.samples import PromptInContext
 from backend.engine.decoding import Decoded
 from backend.engine.engine import Engine
+from backend.engine.prefill import Prefill
 from backend.methods.options import Options
 from backend.methods.patched import patched
+from backend.methods.plan import Plan, plan_key
 from backend.methods.registry import make_options, method_class
 from backend.records.events import Progress
 from backend.records.request import Decoding, MethodChoice, RunRequest
@@ -36,6 +39,7 @@ from backend.session.pool_views import pool_views
 from backend.session.prompt_run import own_context, read_densely
 from backend.session.streams import (
     AnsweredRequest,
+    CarriedOut,
     DenseReading,
     MethodInstance,
     MethodRun,
@@ -133,6 +137,7 @@ class _Revision:
             session.reading = self._read()
         self.reading: DenseReading = session.reading
         self.forced: dict[tuple[int, str], Tensor] = {}
+        self.keys: dict[tuple[int, str], Hashable] = {}  # of what was carried out
 
     def _engine(self, agent: int) -> Engine:
         return self.session.engine_of(self.request, agent)
@@ -183,34 +188,58 @@ class _Revision:
                     for part, ms in self.before.outcome(agent, self.reference).timing.parts_ms.items():
                         clock.add(part, ms)
                 else:
-                    prefill = self._engine(agent).execute(
-                        context.prompt, plan, clock, method=patched(run.method, choice.exact, agent),
-                        context=context,
-                    )  # fmt: skip
+                    prefill = self._carry_out(run, context, plan, clock)
                 by_agent[agent] = PromptRun(run, context, prefill.plan, prefill, clock)
         return out
+
+    def _carry_out(self, run: MethodRun, context: PromptInContext, plan: Plan, clock: Clock) -> Prefill:
+        """A prompt in the cache as planned; where the last change planned the same, what that gave."""
+        choice, agent, planned = run.choice, context.prompt.agent, plan_key(plan)
+        options = tuple(sorted((k, v) for k, v in choice.options.items() if k not in run.method.planned))
+        key = None if planned is None else (choice.name, choice.exact, options, agent, planned)
+        known = self.reading.carried_out.get(key)
+        if known is None:
+            prefill = self._engine(agent).execute(
+                context.prompt, plan, clock, method=patched(run.method, choice.exact, agent), context=context
+            )
+            key = key if prefill.plan is plan else None  # else it ended in a fallback of its own
+        else:
+            prefill = replace(known.prefill, plan=plan)
+            for part in known.clock.parts.keys() - clock.parts.keys():
+                clock.add(part, known.clock.parts[part])
+        self.keys[agent, choice.label] = key
+        return prefill
 
     @torch.inference_mode()
     def compare(self, rows: Mapping[str, Mapping[int, PromptRun]]) -> list[tuple[int, str]]:
         """Read off every method's logits along dense's answer how far its own is the same; which answers are
         still to be decoded."""
         pending = []
+        carried_out = dict[Hashable, CarriedOut]()
         for agent, dense in self.reading.rows.items():
-            left = [row for by_agent in rows.values() if (row := by_agent[agent]).decoded is None]
-            if not left:
-                continue
             assert dense.decoded is not None
-            fed = dense.decoded.ids[: len(self.reading.logits[agent]) - 1]
-            forced = self._engine(agent).teacher_force([row.prefill for row in left], fed)
-            for row, logits in zip(left, forced, strict=True):
-                label = row.run.choice.label
-                self.forced[agent, label] = logits
+            of_agent = {label: by_agent[agent] for label, by_agent in rows.items()}
+            for label, row in of_agent.items():
+                if row.plan.plain:
+                    self.forced[agent, label] = self.reading.logits[agent]
+                elif known := self.reading.carried_out.get(self.keys.get((agent, label))):
+                    self.forced[agent, label] = known.logits
+            left = [label for label in of_agent if (agent, label) not in self.forced]
+            if left:
+                fed = dense.decoded.ids[: len(self.reading.logits[agent]) - 1]
+                forced = self._engine(agent).teacher_force([of_agent[label].prefill for label in left], fed)
+                self.forced |= {(agent, label): logits for label, logits in zip(left, forced, strict=True)}
+            for label, row in of_agent.items():
+                logits = self.forced[agent, label]
+                if key := self.keys.get((agent, label)):
+                    carried_out[key] = CarriedOut(row.prefill, row.clock, logits)
                 row.decoded = self.reading.decoded.get(self._key(row))
                 if row.decoded is not None:
                     continue
                 row.decoded, sure = self._told(agent, dense.decoded, logits)
                 if not sure:
                     pending.append((agent, label))
+        self.reading.carried_out = carried_out
         return pending
 
     def _told(self, agent: int, dense: Decoded, logits: Tensor) -> tuple[Decoded, bool]:

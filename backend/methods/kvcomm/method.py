@@ -66,6 +66,7 @@ class KVCommMethod(Method):
     title = "KVCOMM"
     summary = "Copies the cache and corrects it by the offsets that similar earlier texts (anchors) showed."
     paper = "KVCOMM, Eq. 5 to 7, Algorithm 1"
+    planned = ("gamma", "capacity")
     Options = KVCommOptions
     profiles = PROFILES
 

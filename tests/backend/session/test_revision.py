@@ -13,6 +13,7 @@ import tiny
 from tiny import QUESTIONS, run
 
 from backend.base.errors import OptionError, RunCancelled
+from backend.engine.engine import Engine
 from backend.methods.registry import profile_options
 from backend.model.load import LoadedModel
 from backend.records.request import Decoding, MethodChoice, RunRequest
@@ -111,6 +112,38 @@ def test_only_what_parts_from_dense_is_decoded(
     decoded.clear()
     assert revised(session, before, OTHER)[0].pending == frozenset(), "an answer known from the same cache"
     assert decoded == []
+
+
+def test_what_plans_the_same_is_not_done_again(
+    tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a slider moves, most of its values decide alike."""
+    session, before = sent(tiny_model, FIRST)
+    done = list[int]()
+    execute, force = Engine.execute, Engine.teacher_force
+    monkeypatch.setattr(Engine, "execute", lambda *a, **more: (done.append(1), execute(*a, **more))[1])
+    monkeypatch.setattr(Engine, "teacher_force", lambda *a: (done.append(1), force(*a))[1])
+
+    def changed(**options: Any) -> tuple[int, RunRecord]:
+        done.clear()
+        choices = (MethodChoice("dense"), MethodChoice("kvcomm", {**OPEN, **options}))
+        record = revised(session, before, choices)[-1].record
+        return len(done), record
+
+    first, _ = changed(capacity=20)
+    none, same = changed(capacity=19)
+    assert first > none == 0
+    assert changed(capacity=19, rotate=False)[0] > 0, "another option does something else by the same plan"
+    assert changed(capacity=19, temperature=2.0)[0] > 0, "other weights are another plan"
+    _, alone = sent(tiny_model, (MethodChoice("dense"), MethodChoice("kvcomm", {**OPEN, "capacity": 19})))
+    for found, wanted in zip(same.outcomes, alone.outcomes, strict=True):
+        assert (found.state, found.answer, found.gate) == (wanted.state, wanted.answer, wanted.gate)
+        assert np.array_equal(found.actions, wanted.actions)
+        assert np.allclose(found.key_error, wanted.key_error, atol=1e-6)
+        assert (found.fidelity is None) == (wanted.fidelity is None)
+        if found.fidelity is not None and wanted.fidelity is not None:
+            assert found.fidelity.kl_first == pytest.approx(wanted.fidelity.kl_first, abs=1e-6)
+        assert found.timing.parts_ms.keys() >= wanted.timing.parts_ms.keys() - {"base"}
 
 
 def test_pools_and_log_are_left_alone(tiny_model: LoadedModel) -> None:
