@@ -120,10 +120,11 @@ class Method(ABC):
     plans: where another value plans the same, it does the same), ``needs_bases`` (it copies the session's
     bases of its texts, so the time of encoding them is its own), ``shares_texts`` (it takes texts out of
     other prompts; one that does not pays for neither judging nor encoding them, reads the prompt as it
-    stands, and leaves prompts that others may begin with where they were read exactly), ``needs_masks`` (it computes
-    tokens out of their order, at positions of their own or under a mask), ``needs_layers`` (it reads the
-    model's layers one by one, which is there for some families alone), ``column`` (its place in lists and
-    comparisons; methods without one come last, by name; None: it cannot be chosen by name).
+    stands, and leaves prompts that others may begin with where they were read exactly), ``needs_masks``
+    (it computes tokens out of their order, at positions of their own or under a mask), ``needs_layers``
+    (it reads the model's layers one by one, which is there for some families alone), ``column`` (its
+    place in lists and comparisons; methods without one come last, by name; None: it cannot be chosen by
+    name).
     """
 
     name: ClassVar[str]
