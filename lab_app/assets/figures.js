@@ -181,7 +181,7 @@
   /* The beginning and the end of a name: names that begin alike stay apart. */
   const cut = (name, most) => (name.length <= most ? name : name.slice(0, most - 4) + "…" + name.slice(-3));
 
-  /* A figure in a narrow column: smaller letters, names on the axes cut, more height below a long legend, and of the
+  /* A figure in a narrow column: names on its axes cut, long titles on two lines, more height below a long legend, and of the
      names above a map's segments as much as has room. */
   function narrowed(data, layout, width) {
     const short = (names, most) => {
@@ -197,17 +197,14 @@
         axis.kvNames = [...new Set([...(axis.kvNames || []), ...values])];
       }
     }
-    layout.font = { ...layout.font, size: 11 };
     const axes = Object.keys(layout).filter((name) => /^[xy]axis\d*$/.test(name));
     for (const axis of [...axes.map((name) => layout[name]), layout.template.layout.xaxis, layout.template.layout.yaxis]) {
-      axis.tickfont = { ...axis.tickfont, size: 10 };
       if (axis.kvNames) Object.assign(axis, { tickmode: "array", tickvals: axis.kvNames, ticktext: axis.kvNames });
       delete axis.kvNames;
       if (Array.isArray(axis.ticktext)) axis.ticktext = short(axis.ticktext, 15);
       const said = axis.title && axis.title.text, middle = said && said.indexOf(" ", said.length / 2 - 3);
       if (said && said.length > 24 && middle > 0) axis.title = { ...axis.title, text: said.slice(0, middle) + "<br>" + said.slice(middle + 1) };
     }
-    if (layout.legend) layout.legend.font = { size: 11 };
     const named = data.filter((trace) => trace.name && trace.showlegend !== false).length;
     if (layout.showlegend !== false && named > 3) layout.height += 16 * (named - 3);
     layout.margin = { ...layout.margin, l: Math.min(layout.margin.l, 44), r: Math.min(layout.margin.r, 64) };
@@ -215,8 +212,7 @@
     const above = (layout.annotations || []).filter((a) => a.yref === "paper" && a.y === 1 && a.xref !== "paper" && typeof a.x === "number");
     if (to > from) above.sort((a, b) => a.x - b.x).forEach((mark, i) => {
       const gaps = [above[i - 1], above[i + 1]].filter(Boolean).map((next) => Math.abs(next.x - mark.x));
-      const letters = Math.floor(((Math.min(to - from, ...gaps) / (to - from)) * (width - 130)) / 5.5);
-      mark.font = { ...mark.font, size: 10 };
+      const letters = Math.floor(((Math.min(to - from, ...gaps) / (to - from)) * (width - 130)) / 6.5);
       mark.text = letters < 4 ? "" : mark.text.length <= letters ? mark.text : mark.text.slice(0, letters - 1) + "…";
     });
   }

@@ -51,7 +51,8 @@ def said_by(event: Progress) -> str:
     """What a run says of itself, methods called as on the page."""
     if event.method is None:
         return event.text
-    return event.text.replace(event.method, shown_name(event.method, event.method.partition(" ")[0]))
+    before, _, behind = event.text.rpartition(event.method)  # an agent may be called so, too
+    return before + shown_name(event.method, event.method.partition(" ")[0]) + behind
 
 
 def progress(event: Progress, kind: str = "running") -> str:

@@ -393,7 +393,6 @@ def pays(record: RunRecord) -> Told:
     sooner = {label: full / here if here else 0.0 for label, (here, full) in times.items()}
     choice = "hardly" if sooner[repaired] < 2 else "some" if sooner[repaired] <= 10 else "much"
     kept, total = words.cached_tokens(record, repaired)
-    same = {label: answers(record, label)[0] == len(record.agents) for label in times}
     first = (
         f"Of {plural(total, 'token')}, {_name(record, repaired)} reads {total - kept:,} and takes {kept:,} "
         f"from the cache. Its first word came after {milliseconds(times[repaired][0])} instead of "
@@ -407,7 +406,7 @@ def pays(record: RunRecord) -> Told:
         shown_answer(record.outcome(agent, repaired)),
         shown_answer(record.outcome(agent, plain)),
     )
-    shows = choice != "hardly" and same[repaired]
+    shows = choice != "hardly" and answers(record, repaired)[0] == len(record.agents)
     return Told(choice, shows, (first, second), (ttft_view(record),), True, agent)
 
 

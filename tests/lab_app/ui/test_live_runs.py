@@ -18,13 +18,13 @@ def test_the_first_word_is_shown_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     words = ["One", "One two", "One two three"]
 
     def events() -> Iterator[Event]:
-        yield Progress("dense is reading", 0, 3, 1, "dense")
+        yield Progress("A dense reader: dense is reading", 0, 3, 1, "dense")
         for word in words:
             yield TextSoFar(1, "dense", word)
 
     updates = live.live(tiny.request(), events())
     first = next(updates)
-    assert "Full read is reading" in first["status"], "a method is called as its column is"
+    assert "A dense reader: Full read is reading" in first["status"], "a method is called as its column is"
     shown = [first["comparison"], next(updates)["comparison"]]
     with pytest.raises(LabError, match="without a result"):
         next(updates)
