@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import tiny
+import torch
 from tiny import QUESTIONS, run
 
 from backend.base.errors import OptionError, RunCancelled
 from backend.engine.engine import Engine
+from backend.methods.plan import Compute, Plan, Reuse, Step, Term, plan_key
 from backend.methods.registry import profile_options
 from backend.model.load import LoadedModel
 from backend.records.request import Decoding, MethodChoice, RunRequest
@@ -114,6 +116,23 @@ def test_only_what_parts_from_dense_is_decoded(
     assert decoded == []
 
 
+def test_plans_are_alike_where_they_do_the_same() -> None:
+    base, other = cast(Any, object()), cast(Any, object())
+    term = Term(torch.ones(2), cast(Any, None), anchor=1)
+
+    def key(action: Reuse | Compute, why: str = "", **more: Any) -> Any:
+        return plan_key(Plan((Step(0, 4, action),), "reused", why, **more))
+
+    one = key(Reuse(base, (term,)), "one reason")
+    assert one is not None
+    assert one == key(Reuse(base, (replace(term, weight=torch.ones(2)),), reason="another"))
+    changes = ({"weight": torch.zeros(2)}, {"value_weight": torch.ones(2)}, {"anchor": 2}, {"shift": 1})
+    others = [Reuse(base, (replace(term, **change),)) for change in changes]
+    others += [Reuse(base), Reuse(other, (term,)), Reuse(base, (term,), moved=False)]
+    assert one not in [key(action) for action in (*others, Compute("new"))]
+    assert key(Reuse(base, (term,)), cut=1) is None
+
+
 def test_what_plans_the_same_is_not_done_again(
     tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,17 +143,23 @@ def test_what_plans_the_same_is_not_done_again(
     monkeypatch.setattr(Engine, "execute", lambda *a, **more: (done.append(1), execute(*a, **more))[1])
     monkeypatch.setattr(Engine, "teacher_force", lambda *a: (done.append(1), force(*a))[1])
 
-    def changed(**options: Any) -> tuple[int, RunRecord]:
+    def changed(name: str = "kvcomm", **options: Any) -> tuple[int, RunRecord]:
         done.clear()
-        choices = (MethodChoice("dense"), MethodChoice("kvcomm", {**OPEN, **options}))
+        choices = (
+            MethodChoice("dense"),
+            MethodChoice(name, {**OPEN, **options} if name == "kvcomm" else options),
+        )
         record = revised(session, before, choices)[-1].record
         return len(done), record
 
     first, _ = changed(capacity=20)
     none, same = changed(capacity=19)
     assert first > none == 0
-    assert changed(capacity=19, rotate=False)[0] > 0, "another option does something else by the same plan"
-    assert changed(capacity=19, temperature=2.0)[0] > 0, "other weights are another plan"
+    assert changed(capacity=19, temperature=2.0)[0] > 0, (
+        "another option may do something else by the same plan"
+    )
+    shares = [changed("cacheblend", ratio=ratio)[1].outcome(2, "cacheblend").actions for ratio in (0.1, 0.6)]
+    assert not np.array_equal(*shares), "the same plan, of which more is computed again"
     _, alone = sent(tiny_model, (MethodChoice("dense"), MethodChoice("kvcomm", {**OPEN, "capacity": 19})))
     for found, wanted in zip(same.outcomes, alone.outcomes, strict=True):
         assert (found.state, found.answer, found.gate) == (wanted.state, wanted.answer, wanted.gate)
