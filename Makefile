@@ -26,7 +26,7 @@ help:
 	@echo "make lab      install, then serve the lab at http://$(HOST):$(PORT)"
 	@echo "make lab MODEL=<hub id or folder>   the same with a model of your own"
 	@echo "make test     install what the tests need, then lint and test"
-	@echo "make test-all the same, with every example of the gallery and every end of every option"
+	@echo "make test-all the same, with every slow test, example of the gallery and end of an option"
 	@echo "make lint     ruff, mypy, import contracts"
 	@echo "make format   let ruff rewrite the code"
 	@echo "make picture  renew docs/images/lab.png from the running page"
@@ -41,7 +41,7 @@ help:
 lab: $(VENV)/.lab-stamp
 	$(BIN)/kvlab serve --host $(HOST) --port $(PORT) $(if $(MODEL),--model "$(MODEL)") $(ARGS)
 
-# A sample of what is alike, with fewer drawn examples; test-all runs everything.
+# A sample of what is slow or alike, with fewer drawn examples; test-all runs everything.
 test: SAMPLE := --sample
 # Tests start processes of their own: without compiled files each would compile all that it imports again.
 test test-all: export PYTHONDONTWRITEBYTECODE :=

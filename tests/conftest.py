@@ -48,7 +48,7 @@ def has_cuda() -> bool:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--sample", action="store_true", help="leave out most of what is marked sampled; fewer drawn examples"
+        "--sample", action="store_true", help="leave out most of what is slow or alike; fewer examples"
     )
 
 
@@ -80,12 +80,22 @@ def state_of_the_code() -> bytes:
     return found.digest()
 
 
+SLOW = 4  # of the slow tests a sample keeps one in so many
+
+
+def share_kept(item: pytest.Item) -> int:
+    """One in how many of the tests marked like this one a sample keeps."""
+    marker = item.get_closest_marker("sampled")
+    if marker is not None:
+        return int(marker.args[0])
+    return SLOW if item.get_closest_marker("slow") else 1
+
+
 def leave_out(items: list[pytest.Item], config: pytest.Config) -> None:
-    """Of the tests marked ``sampled(n)``, keep one in ``n``."""
+    """Of the tests marked ``sampled(n)`` keep one in ``n``, and of the slow ones one in four."""
     state, kept, left = state_of_the_code(), list[pytest.Item](), list[pytest.Item]()
     for item in items:
-        marker = item.get_closest_marker("sampled")
-        drawn = marker is None or zlib.crc32(state + item.nodeid.encode()) % marker.args[0] == 0
+        drawn = zlib.crc32(state + item.nodeid.encode()) % share_kept(item) == 0
         (kept if drawn else left).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left)

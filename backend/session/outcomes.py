@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from backend.cache.norms import largest_difference
@@ -100,6 +101,27 @@ class Forced:
     floor: float
 
 
+@dataclass(frozen=True)
+class CacheDistance:
+    """How far a method's cache is from dense's: relative L2 errors, (layers, tokens), and the texts that were
+    copied into it."""
+
+    keys: NDArray[np.float32] | None = None
+    values: NDArray[np.float32] | None = None
+    copied: tuple[Transfer, ...] = ()
+
+
+NOT_MEASURED = CacheDistance()
+
+
+def cache_distance(engine: Engine, row: PromptRun, dense: PromptRun) -> CacheDistance:
+    """How far a row's cache is from dense's of the same prompt."""
+    prompt, rotation = row.context.prompt, engine.model.rotation
+    keys, values = cache_error(row.prefill.cache, dense.prefill.cache, len(prompt.ids), rotation)
+    copied = transfers(prompt, row.plan, row.prefill.cache, dense.prefill.cache, rotation)
+    return CacheDistance(keys, values, copied)
+
+
 def outcome_of(
     engine: Engine,
     row: PromptRun,
@@ -108,8 +130,10 @@ def outcome_of(
     decode_ms: float,
     prompt_index: int,
     forced: Forced | None,
+    distance: CacheDistance | None = None,
 ) -> Outcome:
-    """One finished row as a record keeps it; ``forced``: pinned, what fidelity is told by."""
+    """One finished row as a record keeps it; ``forced``: pinned, what fidelity is told by. ``distance``:
+    where it is known already."""
     decoded = row.decoded
     assert decoded is not None
     assert dense.decoded is not None
@@ -119,20 +143,14 @@ def outcome_of(
     agent = row.context.prompt.agent
     known = request.expected if agent in request.pipeline.scored else None
     correct = right(answer, known, scoring) if known is not None else None
-    nearness = key_error = value_error = None
-    copied: tuple[Transfer, ...] = ()
+    nearness, apart = None, NOT_MEASURED
     if forced is not None:
         nearness = fidelity(
             dense.decoded, decoded, forced.logits, forced.dense_logits, forced.floor, engine.model.tokens,
             engine.stop_ids(),
         )  # fmt: skip
         if request.probe_offsets and row.context.prompt.ids == dense.context.prompt.ids:
-            key_error, value_error = cache_error(
-                row.prefill.cache, dense.prefill.cache, len(row.context.prompt.ids), engine.model.rotation
-            )
-            copied = transfers(
-                row.context.prompt, row.plan, row.prefill.cache, dense.prefill.cache, engine.model.rotation
-            )
+            apart = distance or cache_distance(engine, row, dense)
     parts = row.clock.parts
     return Outcome(
         agent=agent,
@@ -157,11 +175,11 @@ def outcome_of(
             row.prefill.token_layers,
         ),
         fidelity=nearness,
-        key_error=key_error,
-        value_error=value_error,
+        key_error=apart.keys,
+        value_error=apart.values,
         mixes=mixes(row.plan) if request.probe_offsets else (),
         links=tuple(LinkAction(k.at, k.tokens, k.reason) for k in row.plan.links),
-        transfers=copied,
+        transfers=apart.copied,
     )
 
 

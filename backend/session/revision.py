@@ -4,8 +4,9 @@ Dense has read every prompt of a pinned run, and the log keeps what it saw: base
 another method would decide, copy and correct follows from the log: a fresh instance lives through the history
 in order. The model forwards the tokens that a plan leaves to it and, once per changed method, dense's answer
 behind the method's cache. That gives errors, divergences and the first token that differs; only an answer
-that parts from dense's, or might by rounding, is decoded. Dense's own caches are read again once and kept
-for the next change of the same run.
+that parts from dense's, or might by rounding, is decoded. What takes the model comes after what is known
+without it: decisions first, then errors, then answers and attention. Dense's own caches are read again once
+and kept for the next change of the same run, and so is what the last changes gave.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ from collections.abc import Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,19 +30,18 @@ from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
 from backend.methods.options import Options
 from backend.methods.patched import patched
-from backend.methods.plan import Plan, plan_key
+from backend.methods.plan import Plan, Reuse, plan_key
 from backend.methods.registry import make_options, method_class
 from backend.records.events import Progress
 from backend.records.request import Decoding, MethodChoice, RunRequest
-from backend.records.run import Outcome, RunRecord
+from backend.records.run import COMPUTED, CORRECTED, REUSED, AttentionProbe, Outcome, RunRecord
 from backend.session.admission import Admission
-from backend.session.outcomes import Forced, attention_of, outcome_of, same_request_notes
+from backend.session.dense_reading import CarriedOut, DenseReading
+from backend.session.outcomes import Forced, attention_of, cache_distance, outcome_of, same_request_notes
 from backend.session.pool_views import pool_views
 from backend.session.prompt_run import own_context, read_densely
 from backend.session.streams import (
     AnsweredRequest,
-    CarriedOut,
-    DenseReading,
     MethodInstance,
     MethodRun,
     PromptRun,
@@ -51,6 +52,8 @@ from backend.session.tensors import past_of
 from backend.session.workspace import Workspace
 
 Choice = tuple[MethodChoice, Options]
+Place = tuple[int, str]  # an agent and a column's label
+Rows = dict[str, dict[int, PromptRun]]  # by label and agent
 NEAR = 10.0  # a lead below this many floors is decoded: rounding might turn it
 STOPPED = "Nothing of the change was kept."
 NOTE = "Changed after the run, from what it had stored: "
@@ -59,11 +62,17 @@ TIMES = ". Their times are those of cached texts."
 
 @dataclass(frozen=True)
 class Revised:
-    """A run under other methods. ``pending``: agent and label of answers that are still to be decoded; of
-    their texts only what is sure is there, up to the first token that differs."""
+    """A run under other methods.
+
+    ``pending``: agent and label of answers that are still to be decoded; of their texts only what is sure is
+    there, up to the first token that differs. ``planned``: those of them of which the decisions alone are
+    known, neither times nor errors. ``whole``: nothing follows.
+    """
 
     record: RunRecord
-    pending: frozenset[tuple[int, str]] = frozenset()
+    pending: frozenset[Place] = frozenset()
+    planned: frozenset[Place] = frozenset()
+    whole: bool = False
 
 
 def revise(
@@ -100,12 +109,16 @@ def revise(
         if why := method_class(choice.name).not_replayed:
             raise OptionError(f"{choice.label} needs a run: {why}.", field="methods")
     work = _Revision(session, record, request, stream, past, cancel)
-    rows = work.rows(changed)
+    runs = work.runs(changed)
+    planned, unread = work.plan(runs)
+    if unread:
+        yield Revised(work.record(kept, planned, began), unread | work.unsure, unread)
+    rows = work.read(runs)
     pending = work.compare(rows)
-    yield Revised(work.record(kept, rows, began), frozenset(pending)) if pending else Progress("Done", 1, 1)
-    if pending:
-        work.decode([rows[label][agent] for agent, label in pending])
-    yield Revised(work.record(kept, rows, began, whole=True))
+    if pending or not work.attended(rows):
+        yield Revised(work.record(kept, rows, began), pending)
+    work.decode([rows[label][agent] for agent, label in sorted(pending)])
+    yield Revised(work.record(kept, rows, began, whole=True), whole=True)
 
 
 def _same(record: RunRecord, choice: MethodChoice, options: Options) -> str:
@@ -133,11 +146,22 @@ class _Revision:
         self.state = session.request_state(request, stream)
         for context in past.contexts:
             self.state.samples.update(context.samples)
-        if session.reading is None or session.reading.past is not past:
-            session.reading = self._read()
-        self.reading: DenseReading = session.reading
-        self.forced: dict[tuple[int, str], Tensor] = {}
-        self.keys: dict[tuple[int, str], Hashable] = {}  # of what was carried out
+        self.forced: dict[Place, Tensor] = {}
+        self.unsure = frozenset[Place]()  # answers that are to be decoded
+        self.done: dict[Place, CarriedOut] = {}
+        self.keys: dict[Place, Hashable] = {}  # of what may be taken over
+
+    @property
+    def reading(self) -> DenseReading:
+        """Dense's caches; read at first where no earlier change of the run did."""
+        if not self.is_read:
+            self.session.reading = self._read()
+        assert self.session.reading is not None
+        return self.session.reading
+
+    @property
+    def is_read(self) -> bool:
+        return self.session.reading is not None and self.session.reading.past is self.past
 
     def _engine(self, agent: int) -> Engine:
         return self.session.engine_of(self.request, agent)
@@ -165,82 +189,123 @@ class _Revision:
             decoded = Decoded(ids, nothing, outcome.stopped, leads, logits)
             reading.rows[agent] = PromptRun(run, context, prefill.plan, prefill, Clock(), decoded)
             reading.logits[agent] = logits
+            clock = Clock()
+            for part, ms in outcome.timing.parts_ms.items():
+                clock.add(part, ms)
+            reading.plain[agent] = CarriedOut(prefill, clock, logits)
         return reading
 
-    def rows(self, changed: Sequence[Choice]) -> dict[str, dict[int, PromptRun]]:
-        """Every changed method at every agent, its prompts in the cache."""
+    def runs(self, changed: Sequence[Choice]) -> dict[str, MethodRun]:
+        """A fresh instance of every changed method, which has lived through all requests before this one."""
         if any(options.wants_lead_in for _, options in changed):
             self.state.encode_lead_ins()
         at = next(i for i, past in enumerate(self.stream.history) if past is self.past)
-        out: dict[str, dict[int, PromptRun]] = {}
+        out = {}
         for choice, options in changed:
             stop_if(self.cancel, STOPPED)
-            run, by_agent = self._run(choice, options), out.setdefault(choice.label, {})
+            run = out[choice.label] = self._run(choice, options)
             for earlier in self.stream.history[:at]:
                 for _ in earlier.through(run.method, self.stream.log):
                     pass
+        return out
+
+    def plan(self, runs: Mapping[str, MethodRun]) -> tuple[Rows, frozenset[Place]]:
+        """What every changed method decides at every agent, with what an earlier change gave for that; where
+        none did, only the decisions are there."""
+        rows: Rows = {label: {} for label in runs}
+        planned = set()
+        for label, run in runs.items():
+            for context, plan in self.past.through(run.method.fork(), self.stream.log):
+                agent = context.prompt.agent
+                row = self._known(run, context, plan, Clock()) if self.is_read else None
+                if row is None:
+                    planned.add((agent, label))
+                    row = self._only_planned(run, context, plan)
+                else:
+                    self._answer(row, self.done[agent, label].logits)
+                rows[label][agent] = row
+        return rows, frozenset(planned)
+
+    def _only_planned(self, run: MethodRun, context: PromptInContext, plan: Plan) -> PromptRun:
+        """A row of which nothing is read yet: tokens that may be computed again later count as copied."""
+        model = self._engine(context.prompt.agent).model
+        actions = np.full((model.info.layers, len(context.prompt.ids)), COMPUTED, dtype=np.uint8)
+        for step in plan.steps:
+            if isinstance(step.action, Reuse):
+                actions[: plan.cut, step.start : step.end] = CORRECTED if step.action.terms else REUSED
+        actions[:, -1] = COMPUTED
+        cache = model.new_cache(0)
+        prefill = Prefill(cache, torch.empty(0), actions, int((actions == COMPUTED).sum()), False, plan)
+        nothing = cache.segment(0, 0, model.rotation, exact=True, context="")
+        return PromptRun(run, context, plan, prefill, Clock(), Decoded((), nothing, False, (), None))
+
+    def read(self, runs: Mapping[str, MethodRun]) -> Rows:
+        """Every changed method at every agent, its prompts in the cache."""
+        rows: Rows = {label: {} for label in runs}
+        for label, run in runs.items():
+            stop_if(self.cancel, STOPPED)
             clocks = {context.prompt.agent: self.session.engine.clock() for context in self.past.contexts}
             for context, plan in self.past.through(run.method, self.stream.log, clocks):
                 agent = context.prompt.agent
-                clock, dense = clocks[agent], self.reading.rows[agent]
-                if plan.plain:  # read afresh: dense's own cache, in dense's time
-                    prefill = replace(dense.prefill, plan=plan)
-                    for part, ms in self.before.outcome(agent, self.reference).timing.parts_ms.items():
-                        clock.add(part, ms)
-                else:
-                    prefill = self._carry_out(run, context, plan, clock)
-                by_agent[agent] = PromptRun(run, context, prefill.plan, prefill, clock)
-        return out
+                known = self._known(run, context, plan, clocks[agent])
+                rows[label][agent] = known or self._carry_out(run, context, plan, clocks[agent])
+        return rows
 
-    def _carry_out(self, run: MethodRun, context: PromptInContext, plan: Plan, clock: Clock) -> Prefill:
-        """A prompt in the cache as planned; where the last change planned the same, what that gave."""
-        choice, agent, planned = run.choice, context.prompt.agent, plan_key(plan)
+    def _known(self, run: MethodRun, context: PromptInContext, plan: Plan, clock: Clock) -> PromptRun | None:
+        """A prompt in the cache as planned, where it is there already: an earlier change planned the same, or
+        the prompt is read afresh, which is dense's own cache in dense's time."""
+        choice, agent = run.choice, context.prompt.agent
+        planned = None if plan.plain else plan_key(plan)
         options = tuple(sorted((k, v) for k, v in choice.options.items() if k not in run.method.planned))
         key = None if planned is None else (choice.name, choice.exact, options, agent, planned)
-        known = self.reading.carried_out.get(key)
-        if known is None:
-            prefill = self._engine(agent).execute(
-                context.prompt, plan, clock, method=patched(run.method, choice.exact, agent), context=context
-            )
-            key = key if prefill.plan is plan else None  # else it ended in a fallback of its own
-        else:
-            prefill = replace(known.prefill, plan=plan)
-            for part in known.clock.parts.keys() - clock.parts.keys():
-                clock.add(part, known.clock.parts[part])
         self.keys[agent, choice.label] = key
-        return prefill
+        known = self.reading.plain[agent] if plan.plain else self.reading.carried_out.get(key)
+        if known is None:
+            return None
+        self.done[agent, choice.label] = known
+        for part in known.clock.parts.keys() - clock.parts.keys():
+            clock.add(part, known.clock.parts[part])
+        return PromptRun(run, context, plan, replace(known.prefill, plan=plan), clock)
+
+    def _carry_out(self, run: MethodRun, context: PromptInContext, plan: Plan, clock: Clock) -> PromptRun:
+        choice, agent = run.choice, context.prompt.agent
+        method = patched(run.method, choice.exact, agent)
+        prefill = self._engine(agent).execute(context.prompt, plan, clock, method=method, context=context)
+        if prefill.plan is not plan:  # it ended in a fallback of its own
+            self.keys[agent, choice.label] = None
+        return PromptRun(run, context, prefill.plan, prefill, clock)
 
     @torch.inference_mode()
-    def compare(self, rows: Mapping[str, Mapping[int, PromptRun]]) -> list[tuple[int, str]]:
+    def compare(self, rows: Rows) -> frozenset[Place]:
         """Read off every method's logits along dense's answer how far its own is the same; which answers are
         still to be decoded."""
-        pending = []
-        carried_out = dict[Hashable, CarriedOut]()
+        self.unsure = frozenset()
         for agent, dense in self.reading.rows.items():
-            assert dense.decoded is not None
-            of_agent = {label: by_agent[agent] for label, by_agent in rows.items()}
-            for label, row in of_agent.items():
-                if row.plan.plain:
-                    self.forced[agent, label] = self.reading.logits[agent]
-                elif known := self.reading.carried_out.get(self.keys.get((agent, label))):
-                    self.forced[agent, label] = known.logits
-            left = [label for label in of_agent if (agent, label) not in self.forced]
+            stop_if(self.cancel, STOPPED)
+            of_agent = [by_agent[agent] for by_agent in rows.values() if agent in by_agent]
+            left = [row for row in of_agent if (agent, row.run.choice.label) not in self.done]
             if left:
+                assert dense.decoded is not None
                 fed = dense.decoded.ids[: len(self.reading.logits[agent]) - 1]
-                forced = self._engine(agent).teacher_force([of_agent[label].prefill for label in left], fed)
-                self.forced |= {(agent, label): logits for label, logits in zip(left, forced, strict=True)}
-            for label, row in of_agent.items():
-                logits = self.forced[agent, label]
-                if key := self.keys.get((agent, label)):
-                    carried_out[key] = CarriedOut(row.prefill, row.clock, logits)
-                row.decoded = self.reading.decoded.get(self._key(row))
-                if row.decoded is not None:
-                    continue
-                row.decoded, sure = self._told(agent, dense.decoded, logits)
-                if not sure:
-                    pending.append((agent, label))
-        self.reading.carried_out = carried_out
-        return pending
+                forced = self._engine(agent).teacher_force([row.prefill for row in left], fed)
+                for row, logits in zip(left, forced, strict=True):
+                    self.done[agent, row.run.choice.label] = CarriedOut(row.prefill, row.clock, logits)
+            for row in of_agent:
+                self._answer(row, self.done[agent, row.run.choice.label].logits)
+        self.reading.keep({key: self.done[place] for place, key in self.keys.items() if key is not None})
+        return self.unsure
+
+    def _answer(self, row: PromptRun, logits: Tensor) -> None:
+        """Give a row its answer: one that is known from the same logits, else as far as they tell it."""
+        agent, label = place = row.context.prompt.agent, row.run.choice.label
+        self.forced[place] = logits
+        row.decoded = self.reading.decoded.get(self._key(row))
+        if row.decoded is None:
+            dense = self.reading.rows[agent].decoded
+            assert dense is not None
+            row.decoded, sure = self._told(agent, dense, logits)
+            if not sure:
+                self.unsure |= {(agent, label)}
 
     def _told(self, agent: int, dense: Decoded, logits: Tensor) -> tuple[Decoded, bool]:
         """An answer as far as ``logits`` along dense's tell it, and whether that is all of it."""
@@ -290,16 +355,38 @@ class _Revision:
         return agent, hashlib.sha256(logits.tobytes()).digest()
 
     def _outcome(self, row: PromptRun) -> Outcome:
-        agent, label = row.context.prompt.agent, row.run.choice.label
-        forced = Forced(self.forced[agent, label], self.reading.logits[agent], self._floor(agent))
-        dense = self.reading.rows[agent]
+        agent = row.context.prompt.agent
         prompt = self.before.outcome(agent, self.reference).prompt
-        return outcome_of(self._engine(agent), row, dense, self.request, 0.0, prompt, forced)
+        if (known := self.done.get((agent, row.run.choice.label))) is None:  # not read yet
+            return outcome_of(self._engine(agent), row, row, self.request, 0.0, prompt, None)
+        engine, dense = self._engine(agent), self.reading.rows[agent]
+        if known.distance is None and self.request.probe_offsets:
+            known.distance = cache_distance(engine, row, dense)
+        forced = Forced(known.logits, self.reading.logits[agent], self._floor(agent))
+        return outcome_of(engine, row, dense, self.request, 0.0, prompt, forced, known.distance)
+
+    def attended(self, rows: Rows) -> bool:
+        """Whether it is known where every answer was read from, or nobody asked."""
+        known = (
+            self.done[agent, label].answer == row.decoded.ids
+            for label, by_agent in rows.items()
+            for agent, row in by_agent.items()
+            if row.decoded is not None
+        )
+        return not self.request.probe_attention or all(known)
+
+    def _attention(self, row: PromptRun, outcome: Outcome) -> tuple[AttentionProbe, ...]:
+        agent, label = row.context.prompt.agent, row.run.choice.label
+        known, ids = self.done[agent, label], row.decoded.ids if row.decoded is not None else ()
+        if known.answer != ids:
+            known.attention = attention_of(self._engine(agent), [row], [outcome])
+            known.answer = ids
+        return tuple(replace(a, method=label) for a in known.attention)
 
     def record(
         self,
         kept: Mapping[str, str],
-        rows: Mapping[str, Mapping[int, PromptRun]],
+        rows: Rows,
         began: float,
         whole: bool = False,
     ) -> RunRecord:
@@ -333,9 +420,8 @@ class _Revision:
             views += pool_views(runs, more) if self.request.probe_offsets else ()
         if whole and self.request.probe_attention:
             for agent in before.agents:
-                agent_rows = [row[agent] for row in rows.values()]
-                those = [new[agent, row.run.choice.label] for row in agent_rows]
-                attention += attention_of(self._engine(agent), agent_rows, those)
+                for label, by_agent in rows.items():
+                    attention += self._attention(by_agent[agent], new[agent, label])
         gone = {m.label for m in before.request.methods} - set(named)
         notes = tuple(
             n for n in before.notes if n.partition(":")[0] not in {*gone, *rows} and not n.startswith(NOTE)

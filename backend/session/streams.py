@@ -2,10 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-
-from torch import Tensor
 
 from backend.base.clock import Clock
 from backend.base.serialization import as_json
@@ -147,36 +145,6 @@ class PromptRun:
     prefill: Prefill
     clock: Clock
     decoded: Decoded | None = None
-
-
-@dataclass(frozen=True)
-class CarriedOut:
-    """What a changed method's plan gave at one agent: the next change may ask for an equal one."""
-
-    prefill: Prefill
-    clock: Clock
-    logits: Tensor  # along dense's answer
-
-
-@dataclass
-class DenseReading:
-    """Dense at every agent of one past request, read again: what a change is compared with."""
-
-    past: AnsweredRequest
-    rows: dict[int, PromptRun] = field(default_factory=dict)
-    logits: dict[int, Tensor] = field(default_factory=dict)  # along the answer, (answer + 1, vocabulary)
-    decoded: dict[tuple[int, bytes], Decoded] = field(default_factory=dict)  # answers of changed methods
-    carried_out: dict[Hashable, CarriedOut] = field(default_factory=dict)  # of the last change
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of caches and logits."""
-        prefills = [row.prefill for row in self.rows.values()]
-        prefills += [known.prefill for known in self.carried_out.values()]
-        caches = [t for prefill in prefills for t in (prefill.cache.keys, prefill.cache.values)]
-        answers = [t for row in self.decoded.values() for t in (row.kv.keys, row.kv.values)]
-        logits = [*self.logits.values(), *(known.logits for known in self.carried_out.values())]
-        return sum(t.numel() * t.element_size() for t in (*caches, *answers, *logits))
 
 
 def pipeline_hash(pipeline: Pipeline) -> str:

@@ -18,10 +18,11 @@ from backend.model.load import LoadedModel
 from backend.model.weight_variants import check_sibling
 from backend.prompts.template import called
 from backend.records.request import RunRequest
+from backend.session.dense_reading import DenseReading
 from backend.session.limits import LOCAL_LIMITS, Limits, Rate
 from backend.session.request_state import RequestState
 from backend.session.shared_warm_up import WarmUpCache
-from backend.session.streams import AnsweredRequest, DenseReading, MethodRun, PromptRun, Stream
+from backend.session.streams import AnsweredRequest, MethodRun, PromptRun, Stream
 
 CONCURRENT = (
     "{what} went on at the same time, so the times of decoding and of the whole run are not those of "

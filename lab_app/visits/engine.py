@@ -67,8 +67,9 @@ class Engine(Protocol):
     def revise(
         self, record: RunRecord, request: RunRequest, *, cancel: threading.Event | None = None
     ) -> Iterator[Any]:
-        """A finished run under the request's methods, from what it stored: ``.record`` and ``.pending``, the
-        agents and labels whose answers are still to be decoded; ends with nothing pending."""
+        """A finished run under the request's methods, from what it stored: ``.record``; ``.pending``, the
+        agents and labels whose answers are still to be decoded; ``.planned``, those of which the decisions
+        alone are known; and ``.whole``, which the last of them is."""
 
     @work(alone=True)
     def write_candidates(

@@ -10,8 +10,10 @@ from browser.conftest import Watched
 WIDTH, HEIGHT = 390, 844
 MOST_SCREENS = 4
 SMALLEST = 12  # pixels of type
+#: What can be seen of it: over a figure that is on its way the framework lays small words that nobody sees.
 SMALL_TYPE = """least => [...document.querySelectorAll("body *")].filter((e) =>
-  e.offsetParent && e.getBoundingClientRect().width > 2 && parseFloat(getComputedStyle(e).fontSize) < least
+  e.checkVisibility({ opacityProperty: true, visibilityProperty: true })
+  && e.getBoundingClientRect().width > 2 && parseFloat(getComputedStyle(e).fontSize) < least
   && [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()))
   .map((e) => e.outerHTML.slice(0, 90))"""
 

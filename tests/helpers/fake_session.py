@@ -97,9 +97,10 @@ class FakeSession:
         made = make_record(layers=4, methods=[m.label for m in request.methods], seed=3)
         found = replace(made, request=replace(made.request, methods=request.methods))
         last = request.methods[-1].label
-        yield SimpleNamespace(record=found, pending=frozenset({(found.agents[-1], last)}))
-        self._step(cancel)
-        yield SimpleNamespace(record=found, pending=frozenset())
+        for pending in (frozenset({(found.agents[-1], last)}), frozenset()):
+            yield SimpleNamespace(record=found, pending=pending, planned=frozenset(), whole=not pending)
+            if pending:
+                self._step(cancel)
 
     def warm_up(
         self,

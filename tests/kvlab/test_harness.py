@@ -62,6 +62,7 @@ def by_the_weights(context: str, continuation: str) -> tuple[float, bool]:
     return float(chances.sum()), logits.argmax(-1).tolist() == list(behind)
 
 
+@pytest.mark.slow
 def test_densely_a_continuation_is_as_likely_as_the_weights_say() -> None:
     requests = [asked(PROMPT, " The answer is 17"), asked(PROMPT, " 40"), asked(EXAMPLES[2], " No")]
     for request, (found, greedy) in zip(requests, scores("dense", *requests), strict=True):
@@ -75,6 +76,7 @@ def test_densely_a_continuation_is_as_likely_as_the_weights_say() -> None:
     assert scores("naive", asked("", "Omar owns 12 books."))[0][0] == pytest.approx(rolling)
 
 
+@pytest.mark.slow
 def test_a_method_reads_the_paragraphs_by_itself() -> None:
     one = asked(PROMPT, " The answer is 17")
     [dense], [oracle], [naive] = (scores(method, one) for method in ("dense", "oracle", "naive"))
@@ -97,6 +99,7 @@ def test_answers_end_where_the_task_says() -> None:
     assert len(short) < len(whole)
 
 
+@pytest.mark.slow
 def test_a_task_of_the_harness_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from lm_eval.tasks import TaskManager
 

@@ -22,6 +22,7 @@ from viz.run.report import report_html
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_what_the_documentation_says_is_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     tried = [doctest.testmod(module) for module in (kvlab, comparison, logs)]
@@ -29,6 +30,7 @@ def test_what_the_documentation_says_is_so(tmp_path: Path, monkeypatch: pytest.M
     assert all(found.attempted > 1 for found in tried)
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_and_shows_the_report_and_the_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

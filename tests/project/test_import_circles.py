@@ -34,6 +34,7 @@ def house(root: Path, files: dict[str, str], named: str = "") -> list[str]:
     return imports.report(root)[0]
 
 
+@pytest.mark.slow
 def test_the_lab_itself_has_neither() -> None:
     lines, count = imports.report()
     assert not lines

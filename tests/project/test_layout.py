@@ -59,11 +59,13 @@ def run_fresh(code: str) -> subprocess.CompletedProcess[str]:
         "backend.records.events",
     ],
 )
+@pytest.mark.slow
 def test_importing_leaves_torch_unloaded(module: str) -> None:
     result = run_fresh(WITHOUT_TORCH.format(module=module))
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.slow
 def test_engine_imports_and_is_measured_without_page_plots_or_fuzzy_matching() -> None:
     result = run_fresh(ENGINE_ALONE)
     assert result.returncode == 0, result.stderr

@@ -76,6 +76,7 @@ def test_models_bring_no_code_and_no_pickles(tmp_path: Path) -> None:
     assert not ran.exists(), "code of a model's folder was run"
 
 
+@pytest.mark.slow
 def test_every_load_says_so_in_the_code() -> None:
     """Weights by safetensors alone, no code of a repository, no pickle, no loose YAML."""
     for path in [

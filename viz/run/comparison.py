@@ -126,6 +126,8 @@ def _column_summary(record: RunRecord, label: str) -> str:
     kept, total = words.cached_tokens(record, label)
     if label == words.dense_label(record):
         return f"the reference · {total:,} prompt tokens · TTFT {words.milliseconds(spent)}"
+    if not all(record.outcome(agent, label).timing.parts_ms for agent in record.agents):
+        return f"{words.percent(kept, total)} of tokens from a cache"  # planned, and not read yet
     times = words.times_words(spent, words.cached_ttft(record, label), reference)
     exact = next((m.exact for m in record.request.methods if m.label == label), "")
     repaired = words.exact_words(record.request.pipeline, exact)

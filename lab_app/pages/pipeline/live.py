@@ -56,9 +56,9 @@ def staleness(visit: Visit, form: Form) -> Update:
 
 
 def change(visit: Visit, form: Form, picked: Picked, run: Callable[[], Iterator[Update]]) -> Iterator[Update]:
-    """Change the run on the screen to what the form says of its methods: first whatever follows without
-    decoding, then the answers that had to be decoded. ``run``: runs the form, where the run on the screen
-    left nothing here to change it by and a run takes a moment."""
+    """Change the run on the screen to what the form says of its methods: first what they decide, then their
+    errors, then the answers that had to be decoded. ``run``: runs the form, where the run on the screen left
+    nothing here to change it by and a run takes a moment."""
     record, shown = visit.record, visit.shown
     if visit.cancel is not None or record is None or shown is None or not follows(visit, form):
         yield {}
@@ -71,14 +71,14 @@ def change(visit: Visit, form: Form, picked: Picked, run: Callable[[], Iterator[
                 continue
             if visit.record is not record or visit.cancel is not None:  # a run began meanwhile
                 return
-            if event.pending:
+            if not event.whole:
                 found = choices(event.record, *picked)
                 yield (
                     found
                     | drawing(visit, found, record=event.record)
                     | {
                         "comparison": compared(visit, event.record, event.pending),
-                        "status": html.status(text.DECODING, "running"),
+                        "status": html.status(text.READING if event.planned else text.DECODING, "running"),
                     }
                 )
                 continue

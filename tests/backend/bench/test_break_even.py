@@ -231,6 +231,7 @@ def test_measured_cases_agree_with_the_formula(file: Path) -> None:
     assert again.ratio == pytest.approx(found["answer"]["ratio"])
 
 
+@pytest.mark.slow
 def test_the_command_measures_saves_and_takes_it_again(
     tmp_path: Path,
     tiny_model: LoadedModel,
@@ -411,6 +412,7 @@ def test_a_file_without_timed_cases_gives_its_machine(tmp_path: Path) -> None:
         saved_figures(tmp_path / "none.json")
 
 
+@pytest.mark.slow
 def test_this_machine_is_measured_within_its_budget(
     tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

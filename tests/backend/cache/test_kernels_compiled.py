@@ -68,6 +68,7 @@ def spilled(code: Any, path: Path) -> int:
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
 @pytest.mark.parametrize(("rotated", "interleaved"), [(128, False), (64, False), (128, True)])
+@pytest.mark.slow
 def test_a_blend_reads_in_wide_loads(
     capability: int, dtype: str, rotated: int, interleaved: bool, tmp_path: Path
 ) -> None:

@@ -267,6 +267,7 @@ def test_half_precision_is_mixed_in_one_pass() -> None:
     assert mixture.arena.buffer.dtype == torch.float16
 
 
+@pytest.mark.slow
 def test_half_precision_changes_next_to_nothing(record: Any) -> None:
     """As near to the full one as its rounding; the same gate, the same anchors."""
     agent = next(a for a in record.agents if record.outcome(a, "plain").state == "reused")

@@ -22,6 +22,7 @@ def family(request: pytest.FixtureRequest) -> LoadedModel:
     return loaded(request.param)
 
 
+@pytest.mark.slow
 def test_fixed_buffers_give_what_the_plain_pass_does(family: LoadedModel) -> None:
     """Also after a longer prompt, whose KV still lies behind the shorter one's."""
     engine, fixed = Engine(family), FixedPass(family, 64)

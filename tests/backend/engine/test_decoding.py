@@ -85,6 +85,7 @@ def counting(model: LoadedModel) -> Counting:
 
 @given(data=st.data())
 @settings(max_examples=25, deadline=None)
+@pytest.mark.slow
 def test_whoever_decodes_beside_others_writes_what_it_writes_alone(
     tiny_model: LoadedModel, prompts: list[Prefill], data: st.DataObject
 ) -> None:
@@ -256,6 +257,7 @@ def test_visitors_at_once_get_what_they_get_alone(tiny_model: LoadedModel) -> No
     assert LabSession.concurrent_note not in again.notes
 
 
+@pytest.mark.slow
 def test_threads_of_runs_and_warm_ups_end_and_mix_nothing(tiny_model: LoadedModel) -> None:
     asked = [tiny.request(question=question) for question in tiny.QUESTIONS[:4]]
     alone = [texts(tiny.run(LabSession(tiny_model), request)) for request in asked]

@@ -172,6 +172,7 @@ def test_dense_agrees_with_itself_in_every_order(tiny: LoadedModel) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["joint", "pairwise"])
+@pytest.mark.slow
 def test_orders_decoded_at_once_are_what_each_is_alone(
     tiny: LoadedModel, protocol: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -557,6 +558,7 @@ def test_a_batch_is_cancelled_in_the_middle_of_a_problem(
     assert not path.exists() or not path.read_text()
 
 
+@pytest.mark.slow
 def test_a_killed_batch_goes_on_where_it_was(tiny: LoadedModel, tmp_path: Path) -> None:
     """It loses the problem in flight and nothing else; the pools are what they were."""
     request = asked(warmup=1, regime="progressive")

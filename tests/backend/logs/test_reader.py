@@ -261,6 +261,7 @@ def test_a_line_that_is_too_long_is_passed_over_in_bounded_memory(
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.slow
 def test_damaged_logs_are_told_in_words(seed: int, tmp_path: Path) -> None:
     """50 of each seed; anything but an error of the lab's is a traceback to somebody."""
     read_well = 0

@@ -167,6 +167,7 @@ def test_text_anywhere_is_every_run_that_an_earlier_call_had(seed: int) -> None:
 # -- causes --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_planted_causes_are_found_and_named(tmp_path: Path) -> None:
     wrong = []
     for name, (_, right) in made_logs.PLANTED.items():

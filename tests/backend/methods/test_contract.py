@@ -182,6 +182,7 @@ def walked(tiny_model: LoadedModel) -> list[tiny.Walk]:
 
 
 @EACH_VARIANT
+@pytest.mark.slow
 def test_plans_partition_the_prompt_and_nothing_else_is_forwarded(
     walked: list[tiny.Walk], name: str, options: dict[str, Any]
 ) -> None:
@@ -273,6 +274,7 @@ def records(tiny_model: LoadedModel) -> dict[str, list[RunRecord]]:
 
 @pytest.mark.parametrize("mode", ["pinned", "free"])
 @EACH_METHOD
+@pytest.mark.slow
 def test_a_run_ends_with_a_complete_outcome(
     records: dict[str, list[RunRecord]], cls: type[Method], mode: str
 ) -> None:
@@ -342,6 +344,7 @@ def test_what_repeats_is_reused(records: dict[str, list[RunRecord]]) -> None:
 
 
 @pytest.mark.parametrize("mode", ["pinned", "free"])
+@pytest.mark.slow
 def test_no_token_is_forwarded_beyond_the_action_map(tiny_model: LoadedModel, mode: Any) -> None:
     """Every forwarded token of a run has its reason: action map, bases, answers, or comparing with dense."""
     session = LabSession(tiny_model)

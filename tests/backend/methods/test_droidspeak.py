@@ -88,6 +88,7 @@ def test_on_the_same_weights_it_is_exact_whatever_the_layers(first: int, layers:
 
 
 @pytest.mark.parametrize(("first", "layers"), [(0, 0), (0, 1), (1, 1), (1, 2), (2, 1), (255, 255)])
+@pytest.mark.slow
 def test_critical_layers_are_the_receivers_over_the_senders_states(first: int, layers: int) -> None:
     """Against transformers: hidden states of the sender, projections of the receiver."""
     found, shared = received(first, layers)

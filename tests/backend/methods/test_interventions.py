@@ -314,6 +314,7 @@ def reused(outcome: Outcome) -> int:
 
 
 @pytest.mark.parametrize("method", ["naive", "kvcomm", "palkv", "cacheblend"])
+@pytest.mark.slow
 def test_a_run_copies_only_candidates_before_the_last_agent(method: str) -> None:
     session = LabSession(tiny.model())
     asked = tiny.request(["dense", method], probe_offsets=False, slots_only=True)

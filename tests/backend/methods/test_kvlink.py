@@ -474,6 +474,7 @@ QUICK = LinkRecipe(steps=6, batch=2, rank=2, links=1, warmup_steps=1)
 
 
 @pytest.mark.parametrize("compression", ["none", "anchors", "drop", "packet"])
+@pytest.mark.slow
 def test_an_interrupted_training_is_the_whole_one(
     base: LoadedModel, tmp_path: Path, compression: str
 ) -> None:
@@ -496,6 +497,7 @@ def test_a_finished_training_goes_on_with_more_steps(base: LoadedModel, tmp_path
     assert load_links(tmp_path / "a.safetensors")[0].facts["step"] == 4
 
 
+@pytest.mark.slow
 def test_training_learns_and_leaves_the_base_alone(base: LoadedModel, tmp_path: Path) -> None:
     before = base_hash(base.module)
     recipe = replace(QUICK, steps=14, batch=3, rank=8, mixture="qa-only", rate=1e-2)
@@ -527,6 +529,7 @@ def test_the_teacher_is_the_bases_own_dense_reading(base: LoadedModel) -> None:
         assert float(changed.detach().mean()) > 1e-3, "the teacher stays the base"
 
 
+@pytest.mark.slow
 def test_a_teacher_is_followed(base: LoadedModel, tmp_path: Path) -> None:
     recipe = replace(QUICK, steps=40, batch=4, rank=8, rate=3e-3, teacher=1.0, mixture="qa-only")
     trainee = Trainee(base, recipe)

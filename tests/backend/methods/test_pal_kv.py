@@ -73,6 +73,7 @@ def corrected(outcome: Outcome) -> set[tuple[int, int]]:
 
 @pytest.mark.parametrize("fresh", ["prompt", "text"])
 @pytest.mark.parametrize("order", [Order(), Order("shuffle", 1)], ids=["identity", "shuffle"])
+@pytest.mark.slow
 def test_pal_kv_reuses_exactly_where_kvcomm_does(tiny: LoadedModel, order: Order, fresh: str) -> None:
     """Its gate, its counts and so its evictions are KVCOMM's, though it mixes other anchors."""
     methods = choices("kvcomm", "palkv", fresh=fresh)

@@ -307,6 +307,7 @@ def test_numbers_that_are_not_finite_fall_back(tiny_model: LoadedModel) -> None:
 
 @pytest.mark.parametrize("mode", ["pinned", "free"])
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.slow
 def test_a_session_learns_and_grafts(tiny_model: LoadedModel, form: str, mode: Any) -> None:
     session = LabSession(tiny_model)
     choice = MethodChoice("segments", SMALL | {"probe": "off", "form": form}, "segments")

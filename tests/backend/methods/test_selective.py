@@ -464,6 +464,7 @@ def test_the_gate_asks_for_the_lead_over_the_next_and_not_for_the_height(
     assert (method.accept(view, Clock()) is None) == kept  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_composition_reuses_as_its_base_and_at_ratio_one_is_dense() -> None:
     """Behind some requests the pools hold anchors, so that what is chosen from was corrected."""
     session = LabSession(tiny.model())

@@ -81,6 +81,7 @@ def test_weights_of_no_name_here_are_refused_by_it(embedded: LoadedModel, tiny_m
         adapted(tiny_model, "kvlink5")
 
 
+@pytest.mark.slow
 def test_a_session_asks_a_few_questions(embedded: LoadedModel) -> None:
     session = LabSession(embedded)
     *steps, study = Lab(session).study(DocumentRequest(("kvlink5",), questions=3, seed=1))

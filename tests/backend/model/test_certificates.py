@@ -72,6 +72,7 @@ def test_a_moved_segment_is_what_the_model_computes_there(name: str) -> None:
 
 
 @EACH
+@pytest.mark.slow
 def test_true_offsets_give_dense(name: str) -> None:
     walked = walk(loaded(name), tiny.pipeline(tokens=4))
     for agent in (1, 3):
@@ -83,6 +84,7 @@ def test_true_offsets_give_dense(name: str) -> None:
 
 
 @EACH
+@pytest.mark.slow
 def test_dense_is_what_transformers_computes_without_a_cache(name: str) -> None:
     walked = walk(loaded(name), tiny.pipeline(tokens=6))
     ids, answer = walked.contexts[3].prompt.ids, walked.answers[3]
@@ -94,6 +96,7 @@ def test_dense_is_what_transformers_computes_without_a_cache(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gemma3", "smollm3 with a window", "cohere2", "glm4", "bloom"])
+@pytest.mark.slow
 def test_reuse_runs_in_the_lab(name: str) -> None:
     """Pinned, in a padded batch; the prefix cache changes nothing, the copy changes something."""
     session = LabSession(loaded(name))

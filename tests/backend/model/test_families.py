@@ -41,6 +41,7 @@ def load(family: str) -> LoadedModel:
 
 
 @pytest.mark.parametrize("family", MASKED)
+@pytest.mark.slow
 def test_every_kind_of_pass_gives_what_a_plain_one_gives(family: str) -> None:
     model = load(family)
     assert model.info.certificate.relocatable, model.info.certificate.reason
@@ -52,6 +53,7 @@ def test_every_kind_of_pass_gives_what_a_plain_one_gives(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", BIASED)
+@pytest.mark.slow
 def test_methods_that_need_masks_are_refused_under_a_bias_by_distance(family: str) -> None:
     model = load(family)
     assert plain_error(model) <= 1e-5
@@ -109,6 +111,7 @@ def wide(layers: int) -> transformers.PreTrainedModel:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.slow
 def test_rounding_alone_refuses_no_deep_and_wide_model(dtype: torch.dtype) -> None:
     found, _ = certify(wide(24).to(dtype), (24, 1, 4, 32))
     assert max(x.key_error for x in found.layers) > TOLERANCE[dtype], "the test needs more rounding"
@@ -130,6 +133,7 @@ def test_faint_absolute_positions_are_seen_in_any_precision(share: float, dtype:
     "family", ["llama", "gptj", "nanochat", "bloom", "smollm3", "gemma3_text", "gpt_oss"]
 )
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.slow
 def test_less_precise_numbers_give_the_same_certificate(family: str, dtype: torch.dtype) -> None:
     exact, rounded = (
         wrap_model(m, tiny.tokenizer(), name=family).info.certificate

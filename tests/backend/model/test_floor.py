@@ -13,6 +13,7 @@ from backend.session.session import LabSession
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.slow
 def test_the_exact_prefix_cache_stays_under_it(dtype: torch.dtype) -> None:
     """Errors of keys and values at every layer, and of the first token's logits."""
     loaded = wrap_model(tiny.llama(4).to(dtype), tiny.tokenizer(), name="tiny")

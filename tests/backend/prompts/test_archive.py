@@ -53,6 +53,7 @@ def archive_run(warm: Sequence[Example]) -> RunRecord:
     return record
 
 
+@pytest.mark.slow
 def test_only_an_anchor_of_the_same_request_is_a_memory() -> None:
     ninth = preset_requests(PRESET, 9)[8]
     [note] = archive_run([ninth]).notes
@@ -61,6 +62,7 @@ def test_only_an_anchor_of_the_same_request_is_a_memory() -> None:
     assert archive_run([other]).notes == (), "the same documents behind another line have other offsets"
 
 
+@pytest.mark.slow
 def test_the_documents_caches_hold_where_a_prefix_cache_has_nothing() -> None:
     record = archive_run(preset_requests(PRESET, 4, seed=1))
     assert record.notes == (), "the agent's own weights encoded what it reads"

@@ -100,6 +100,7 @@ SOLUTIONS = {
 }
 
 
+@pytest.mark.slow
 def test_code_of_the_set_is_tested() -> None:
     examples = preset_requests(load_preset("humaneval-paper"), 4)
     assert len(examples) == len(SOLUTIONS)

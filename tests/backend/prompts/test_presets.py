@@ -257,6 +257,7 @@ def test_strict_format(tmp_path: Path, old: str, new: str, words: list[str]) -> 
         (GOOD.replace("title: Mine", "title: {a: 1, ? [x, y] : 2}"), "unhashable"),
     ],
 )
+@pytest.mark.slow
 def test_other_unusable_files(tmp_path: Path, text: str | bytes, words: str) -> None:
     with pytest.raises(PromptError, match=words):
         load_text(tmp_path, text)
@@ -337,6 +338,7 @@ FIRST = (
 
 
 @pytest.mark.parametrize("name", GENERATED)
+@pytest.mark.slow
 def test_generated_requests_have_true_answers(name: str) -> None:
     preset = load_preset(name)
     assert preset.task is not None
@@ -362,6 +364,7 @@ def test_generated_requests_have_true_answers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GENERATED)
+@pytest.mark.slow
 def test_generated_requests_differ_and_repeat(name: str) -> None:
     preset = load_preset(name)
     drawn = preset_requests(preset, 40, seed=3)

@@ -335,6 +335,7 @@ def test_one_slip_makes_a_wrong_solution() -> None:
 
 
 @pytest.mark.parametrize("task", EVALUATED)
+@pytest.mark.slow
 def test_what_is_held_out_is_never_trained_on(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Style, "is_rough", lambda *_: False)  # white space behind a text is no part of it
     rng = random.Random(3)

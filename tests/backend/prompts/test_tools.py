@@ -57,6 +57,7 @@ def expressions(draw: st.DrawFn, depth: int = 3) -> tuple[str, str]:
 
 @settings(max_examples=300, deadline=None)
 @given(expressions())
+@pytest.mark.slow
 def test_arithmetic_is_that_of_fractions(expression: tuple[str, str]) -> None:
     text, python = expression
     try:
@@ -484,6 +485,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.slow
 def test_sandbox_holds(name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     code, reason = BOMBS[name]
     # Only what is meant to meet the limit of time may meet it, on a busy machine too.

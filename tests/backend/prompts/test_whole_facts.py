@@ -49,6 +49,7 @@ def test_no_other_fact_answers(hops: int, monkeypatch: pytest.MonkeyPatch) -> No
                 assert other.text.partition(" costs")[0] != needed[1].partition(" costs")[0]
 
 
+@pytest.mark.slow
 def test_training_sees_them_and_held_out_documents_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[bool] = []
 

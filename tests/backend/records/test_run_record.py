@@ -77,6 +77,7 @@ def assert_equal(a: Any, b: Any, where: str = "record") -> None:
         assert a == b or (a != a and b != b), where
 
 
+@pytest.mark.slow
 def test_a_record_survives_its_file(real: RunRecord, tmp_path: Path) -> None:
     path = real.save(tmp_path / "record.kvlab")
     back = RunRecord.load(path)
@@ -210,6 +211,7 @@ def remove(*path: Any) -> Any:
     ],
     ids=["no outcomes", "no such agent", "unknown field", "missing array", "unusable pipeline", "wrong type"],
 )
+@pytest.mark.slow
 def test_inconsistent_records_are_refused(real: RunRecord, change: Any) -> None:
     with pytest.raises(RecordError):
         RunRecord.from_bytes(changed(real.to_bytes(), change))

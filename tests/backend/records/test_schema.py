@@ -23,6 +23,7 @@ def test_the_schema_in_the_documentation_is_current() -> None:
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
+@pytest.mark.slow
 def test_saved_runs_follow_it(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         body = json.loads(archive.read("record.json"))

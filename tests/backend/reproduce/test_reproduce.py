@@ -384,6 +384,7 @@ def test_what_a_table_claims_of_kvcomm_is_tested_against_kvcomm(name: str, tmp_p
         assert baseline.value == scaled.plan.against != "dense"
 
 
+@pytest.mark.slow
 def test_a_sweep_is_repeated_behind_several_warm_ups(
     tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -436,6 +437,7 @@ def test_documents_say_which_weights_are_missing(
     assert any("kvlab train-links" in note for note in made["notes"])
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_under_trained_weights_and_says_which(tmp_path: Path) -> None:
     """As KVLink's tables do at paper scale: the base's methods, then each set of weights and dense on it."""
     one = find("kvlink-table-3")

@@ -145,6 +145,7 @@ MMLU = HarnessTask("mmlu", {"MMLU": "acc,none"})
 GSM8K = HarnessTask("gsm8k", {"GSM8K": "exact_match,flexible-extract"}, chat=True)
 
 
+@pytest.mark.slow
 def test_benchmarks_are_asked_under_every_set_of_weights(folder: Path, tmp_path: Path) -> None:
     """The shares are those of the weights' own likelihoods; what was answered is not asked again."""
     one = table(ARC, MMLU, GSM8K, weights=(Weights(5),))

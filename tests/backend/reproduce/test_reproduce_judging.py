@@ -21,6 +21,7 @@ def context(model: LoadedModel, name: str, folder: Path, problems: int, warmup: 
     return made
 
 
+@pytest.mark.slow
 def test_attention_is_that_of_the_runs(tiny_model: LoadedModel, tmp_path: Path) -> None:
     plan = AttentionPlan("judge-right", "dense,naive", 2, 1)
     asked = context(tiny_model, "judges-figure-3", tmp_path, 2)
@@ -45,6 +46,7 @@ def test_attention_is_that_of_the_runs(tiny_model: LoadedModel, tmp_path: Path) 
     assert set(found) == {"dense", "naive"}
 
 
+@pytest.mark.slow
 def test_questions_are_counted_by_how_many_methods_kept_them(
     tiny_model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,6 +63,7 @@ def test_questions_are_counted_by_how_many_methods_kept_them(
     assert [v["right"].value for v in kept] == [0, 1, 0.75]
 
 
+@pytest.mark.slow
 def test_anchors_are_grouped_by_length(tiny_model: LoadedModel, tmp_path: Path) -> None:
     asked = context(tiny_model, "kvcomm-figure-a3", tmp_path, 2, warmup=3)
     plan = UsesPlan("math-2", "dense,kvcomm", 2, 3)

@@ -53,6 +53,7 @@ def test_nearness_is_the_studys(tiny_model: LoadedModel, tmp_path: Path) -> None
     assert math.isnan(found[0].values["key offsets"].value), "the first layer has no offsets"
 
 
+@pytest.mark.slow
 def test_offsets_and_estimates_are_the_studys(
     tiny_model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -259,6 +259,7 @@ def test_steps_out_of_range_are_refused(tmp_path: Path) -> None:
         list(reproduce(find("kvlink-table-5"), Asked(tmp_path, training_steps=-1)))
 
 
+@pytest.mark.slow
 def test_figure_6_trains_what_it_needs_and_fills_its_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -328,6 +328,7 @@ def test_differences_share_one_symmetric_scale(shown: RunRecord) -> None:
     assert {r["method"] for r in table(view)} == {"naive", "masked"}
 
 
+@pytest.mark.slow
 def test_the_tab_shows_both_tokens_and_says_when_there_is_nothing(
     shown: RunRecord, record: RunRecord
 ) -> None:

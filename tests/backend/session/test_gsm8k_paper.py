@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -38,6 +39,7 @@ def hub_folder(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_four_agents_of_the_paper_end_to_end(tmp_path: Path) -> None:
     model = load_model(str(hub_folder(tmp_path / "model")), device="cpu")
     preset = load_preset("gsm8k-paper")

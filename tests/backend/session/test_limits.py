@@ -82,6 +82,7 @@ def test_every_limit_is_stated_in_words() -> None:
         ({"methods": 2}, OptionError, "at most 2"),
     ],
 )
+@pytest.mark.slow
 def test_a_session_refuses_what_is_over_a_limit(
     tiny_model: LoadedModel, changes: dict[str, int], error: type[LabError], said: str
 ) -> None:
@@ -98,6 +99,7 @@ def test_a_session_refuses_what_is_over_a_limit(
     assert session.bytes == 0
 
 
+@pytest.mark.slow
 def test_the_rate_counts_what_a_visitor_asks_and_no_more(tiny_model: LoadedModel) -> None:
     now = 0.0
     session = LabSession(tiny_model, limits=replace(LOCAL_LIMITS, requests_a_minute=2))
@@ -135,6 +137,7 @@ def test_no_minute_holds_more_than_the_rate(pauses_before_decode: list[float], m
 # -- one account for all -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_idle_sessions_make_room_and_the_longest_unused_goes_first(tiny_model: LoadedModel) -> None:
     alone = LabSession(tiny_model)
     tiny.run(alone, tiny.request())
@@ -152,6 +155,7 @@ def test_idle_sessions_make_room_and_the_longest_unused_goes_first(tiny_model: L
     assert memory.held <= memory.total_bytes
 
 
+@pytest.mark.slow
 def test_nothing_is_taken_from_a_session_that_runs(tiny_model: LoadedModel) -> None:
     memory = MemoryBudget(1 << 40)
     busy, other = (LabSession(tiny_model, memory=memory) for _ in range(2))
@@ -284,6 +288,7 @@ def failing(session: LabSession, error: BaseException, when: Any) -> None:
 
 
 @pytest.mark.parametrize("error", OUT, ids=lambda e: type(e).__name__)
+@pytest.mark.slow
 def test_a_batch_that_does_not_fit_is_decoded_row_by_row(tiny_model: LoadedModel, error: Exception) -> None:
     wanted = tiny.run(LabSession(tiny_model), tiny.request())
     memory = MemoryBudget(1 << 40)
@@ -298,6 +303,7 @@ def test_a_batch_that_does_not_fit_is_decoded_row_by_row(tiny_model: LoadedModel
     assert idle.held == 0, "idle sessions give their memory first"
 
 
+@pytest.mark.slow
 def test_a_warm_up_that_does_not_fit_goes_one_by_one(tiny_model: LoadedModel) -> None:
     session = LabSession(tiny_model)
     failing(session, OUT[0], lambda rows: rows > 1)

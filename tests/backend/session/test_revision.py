@@ -53,6 +53,7 @@ def revised(session: LabSession, record: RunRecord, methods: Sequence[MethodChoi
 
 @pytest.mark.parametrize("filled", [False, True])
 @pytest.mark.parametrize("decoding", [Decoding(8), Decoding(8, temperature=0.9, seed=3)])
+@pytest.mark.slow
 def test_a_changed_run_is_a_run_under_the_other_settings(
     tiny_model: LoadedModel, decoding: Decoding, filled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +89,7 @@ def test_a_changed_run_is_a_run_under_the_other_settings(
     assert len(texts) > 1, "some method changes something, else the test says little"
 
 
+@pytest.mark.slow
 def test_only_what_parts_from_dense_is_decoded(
     tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,8 +103,8 @@ def test_only_what_parts_from_dense_is_decoded(
     )
     only_dense = revised(session, before, (FIRST[0], MethodChoice("kvcomm", {"gamma": 0.0})))
     assert decoded == []
-    assert len(only_dense) == 1
-    first, last = revised(session, before, OTHER)
+    assert [event.pending for event in only_dense if not event.planned] == [frozenset()]
+    _, first, last = revised(session, before, OTHER)
     assert sum(decoded) == len(first.pending) > 0
     for agent, label in first.pending:
         sure, whole = first.record.outcome(agent, label), last.record.outcome(agent, label)
@@ -112,8 +114,40 @@ def test_only_what_parts_from_dense_is_decoded(
     kept = revised(session, last.record, OTHER)[-1].record
     assert [id(o.texts) for o in kept.outcomes] == [id(o.texts) for o in last.record.outcomes], "not again"
     decoded.clear()
-    assert revised(session, before, OTHER)[0].pending == frozenset(), "an answer known from the same cache"
+    [again] = revised(session, before, OTHER)
+    assert again.whole, "an answer known from the same cache"
     assert decoded == []
+
+
+def test_decisions_are_told_before_the_model_reads(
+    tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a slider moves, the gate answers at once."""
+    session, before = sent(tiny_model, FIRST)
+    events = session.revise(before, replace(before.request, methods=OTHER))
+    with monkeypatch.context() as patch:
+        for work in ("execute", "teacher_force", "decode_steps"):
+            patch.setattr(Engine, work, lambda *a, **more: pytest.fail("a prompt was read"))
+        planned = next(event for event in events if isinstance(event, Revised))
+    whole = [event for event in events if isinstance(event, Revised)][-1]
+    everything = {(agent, label) for agent in before.agents for label in whole.record.labels[1:]}
+    assert planned.planned == planned.pending == everything
+    assert (planned.whole, whole.whole, whole.planned) == (False, True, frozenset())
+    for told, found in zip(planned.record.outcomes, whole.record.outcomes, strict=True):
+        assert (told.agent, told.method, told.state, told.reason) == (
+            found.agent, found.method, found.state, found.reason,
+        )  # fmt: skip
+        assert told.gate == found.gate
+        for mix, whole_mix in zip(told.mixes, found.mixes, strict=True):
+            assert (mix.start, mix.end, mix.anchors) == (whole_mix.start, whole_mix.end, whole_mix.anchors)
+            assert np.array_equal(mix.keys_by_token, whole_mix.keys_by_token)
+        if told.method == "dense":
+            continue
+        assert (told.fidelity, told.key_error, told.text, told.timing.parts_ms) == (None, None, "", {})
+        assert found.fidelity is not None
+        if told.method != "cacheblend":  # which of the copied tokens it computes again, it sees in the cache
+            assert np.array_equal(told.actions, found.actions)
+            assert told.spans == found.spans
 
 
 def test_plans_are_alike_where_they_do_the_same() -> None:
@@ -133,6 +167,7 @@ def test_plans_are_alike_where_they_do_the_same() -> None:
     assert key(Reuse(base, (term,)), cut=1) is None
 
 
+@pytest.mark.slow
 def test_what_plans_the_same_is_not_done_again(
     tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +190,8 @@ def test_what_plans_the_same_is_not_done_again(
     first, _ = changed(capacity=20)
     none, same = changed(capacity=19)
     assert first > none == 0
+    assert changed(gamma=0.0)[0] == 0, "read afresh"
+    assert changed(capacity=18)[0] == 0, "as the change before the last"
     assert changed(capacity=19, temperature=2.0)[0] > 0, (
         "another option may do something else by the same plan"
     )
@@ -171,6 +208,7 @@ def test_what_plans_the_same_is_not_done_again(
         assert found.timing.parts_ms.keys() >= wanted.timing.parts_ms.keys() - {"base"}
 
 
+@pytest.mark.slow
 def test_pools_and_log_are_left_alone(tiny_model: LoadedModel) -> None:
     session, before = sent(tiny_model, FIRST)
     stream = next(iter(session.streams.values()))

@@ -131,6 +131,7 @@ def test_free_checks_read_the_methods_own_prompt_densely(tiny_model: LoadedModel
     assert (kvcomm.flipped, kvcomm.forwarded_tokens) == (False, 0)
 
 
+@pytest.mark.slow
 def test_a_batch_checks_the_share_it_was_asked_and_goes_on_with_it(
     tiny_model: LoadedModel, tmp_path: Path
 ) -> None:

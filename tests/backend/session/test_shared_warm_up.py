@@ -78,6 +78,7 @@ def seen(record: RunRecord) -> tuple[Any, dict[str, bytes]]:
     return found, {name: array.tobytes() for name, array in arrays.items()}
 
 
+@pytest.mark.slow
 def test_a_copied_warm_up_is_the_computed_one(tiny_model: LoadedModel) -> None:
     """Every tensor, every method's pools, and two runs after it."""
     usable = [name for name in method_names() if not method_class(name).supports(tiny_model.info)]
@@ -288,6 +289,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("change", OTHERS)
+@pytest.mark.slow
 def test_only_the_same_public_requests_come_filled(tiny_model: LoadedModel, change: str) -> None:
     more, examples, shared = OTHERS[change]
     warm(LabSession(tiny_model), tiny.request())

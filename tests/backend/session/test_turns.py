@@ -135,6 +135,7 @@ def test_what_was_before_the_first_turn_may_be_given(tiny_model: LoadedModel) ->
 
 
 @pytest.mark.parametrize("mode", ["pinned", "free"])
+@pytest.mark.slow
 def test_the_first_turn_is_the_run_of_one_turn(tiny_model: LoadedModel, mode: Any) -> None:
     short, long = LabSession(tiny_model), LabSession(tiny_model)
     for question in QUESTIONS[:2]:
@@ -156,6 +157,7 @@ def test_the_first_turn_is_the_run_of_one_turn(tiny_model: LoadedModel, mode: An
                     assert a.fidelity.kl_first == pytest.approx(b.fidelity.kl_first, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_dense_is_a_loop_over_the_plain_model(tiny_model: LoadedModel, records: list[RunRecord]) -> None:
     """Prompts put together by hand and read by transformers alone, turn after turn."""
     say, opening, closing = tiny_model.tokens.encode, tiny_model.tokens.opening, tiny_model.tokens.closing

@@ -61,6 +61,7 @@ def whole(tiny_model: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> 
     return path
 
 
+@pytest.mark.slow
 def test_a_batch_leaves_a_row_per_request_and_mode(whole: Path) -> None:
     rows = RowFile(whole).rows()
     assert [(r["mode"], r["index"]) for r in rows] == [(m, i) for m in ("pinned", "free") for i in range(4)]
@@ -73,6 +74,7 @@ def test_a_batch_leaves_a_row_per_request_and_mode(whole: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0.02, 0.3, 0.5, 0.71, 0.999])
+@pytest.mark.slow
 def test_a_killed_batch_goes_on_where_it_stopped(
     tiny_model: LoadedModel, whole: Path, tmp_path: Path, kept: float
 ) -> None:

@@ -192,6 +192,7 @@ def test_the_record_goes_to_a_file_and_back(found: tuple[Any, BlameRecord]) -> N
         ({"run": tiny.request(("dense", "prefix")), "method": "prefix"}, "another method"),
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_what_cannot_be_looked_into_is_refused(tiny_model: LoadedModel, changes: Any, said: str) -> None:
     session = LabSession(tiny_model)
     tiny.run(session, tiny.request())

@@ -69,6 +69,7 @@ def test_questions_are_held_out_two_hops_and_say_where_their_facts_stand() -> No
 # -- rows
 
 
+@pytest.mark.slow
 def test_every_arm_answers_every_question(rows: Path, models: list[LoadedModel]) -> None:
     found = RowFile(rows).rows()
     assert len(found) == 4
@@ -279,6 +280,7 @@ def test_what_cannot_be_timed_is_refused(tiny_model: LoadedModel) -> None:
 # -- the commands
 
 
+@pytest.mark.slow
 def test_train_and_study_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = tmp_path / "base"
     tiny.llama(6).save_pretrained(base)

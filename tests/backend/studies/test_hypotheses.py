@@ -57,6 +57,7 @@ def measured(
     return record, path
 
 
+@pytest.mark.slow
 def test_the_record_holds_every_turn_of_every_method(measured: tuple[HypothesesRecord, Path]) -> None:
     record, path = measured
     assert len(path.read_text().splitlines()) == 2

@@ -107,6 +107,7 @@ def test_every_text_of_a_call_is_in_every_layout_once(tmp_path: Path) -> None:
     assert changed > 0
 
 
+@pytest.mark.slow
 def test_a_layouts_answer_is_that_to_the_call_so_written(
     moved: tuple[Path, ReadingRecord], tiny_model: Any
 ) -> None:

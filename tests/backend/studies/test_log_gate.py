@@ -178,6 +178,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("naive", ["--max-flips", "2%"], 2, "20 calls can be sampled; no fewer than 149"),
     ],
 )
+@pytest.mark.slow
 def test_the_command_says_it_with_its_exit_status(
     folder: Path,
     capsys: pytest.CaptureFixture[str],

@@ -453,6 +453,7 @@ def test_a_measurement_is_shown_and_a_token_moves_every_figure(visit: Visit, tin
     assert token in tab.SECTION.edited(visit, boxes())["study_status"]
 
 
+@pytest.mark.slow
 def test_a_token_moves_every_figure_and_its_choice_holds(visit: Visit, record: OffsetStudy) -> None:
     assert tab.pick(visit, 1, "", ":0") == tab.show_focus(visit, "", ":0") == {}
     visit.keep_result("offsets", record)

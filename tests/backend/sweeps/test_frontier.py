@@ -123,6 +123,7 @@ HELD_OUT = TEXT.replace("math-2, documents-5", "math-3").replace(str(list(TRUE))
 
 
 @pytest.mark.parametrize(("share", "ahead"), [(0.6, True), (0.03, False)])
+@pytest.mark.slow
 def test_the_winner_is_confirmed_at_equal_tokens_on_other_problems(
     tmp_path: Path, share: float, ahead: bool
 ) -> None:

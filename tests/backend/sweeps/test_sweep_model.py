@@ -84,6 +84,7 @@ def near(a: list[Row], b: list[Row]) -> None:
         assert replace(x, **blank) == replace(y, **blank)
 
 
+@pytest.mark.slow
 def test_a_sweep_that_goes_on_has_the_rows_of_one_in_one_go(
     folder: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,6 +351,7 @@ def test_what_cannot_be_run_is_one_line(
     assert found.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its cells, one after the other, as a person would run them; what is stored beside them is of that shape
     (``scripts/notebook.py``)."""

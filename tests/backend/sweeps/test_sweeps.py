@@ -48,6 +48,7 @@ def finish(sweep: Sweep, store: SweepStore, runner: FakeRunner | None = None) ->
 # -- the kill
 
 
+@pytest.mark.slow
 def test_three_kills_leave_exactly_two_thousand_rows(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     program = ROOT / "tests" / "helpers" / "fake_sweep.py"

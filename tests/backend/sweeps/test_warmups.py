@@ -55,6 +55,7 @@ def test_independent_values_lose_little_by_being_clustered() -> None:
     assert 0.8 < (found.high - found.low) / (plain.high - plain.low) < 2
 
 
+@pytest.mark.slow
 def test_its_interval_holds_the_truth_as_often_as_it_says() -> None:
     """Of pools that differ 95 in 100 intervals hold the mean, of those over requests alone far fewer."""
     rng, held, without = np.random.default_rng(2), 0, 0

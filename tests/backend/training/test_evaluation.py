@@ -148,6 +148,7 @@ def test_tally_by_hand() -> None:
     ],
     ids=["perfect", "one sign more", "wrong candidate", "denied", "silent"],
 )
+@pytest.mark.slow
 def test_evaluation_scores_by_hand(spoil: Any, lost: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "answers", lambda _, documents: [spoil(d.target) for d in documents])
     report = evaluate(None, count=12)  # type: ignore[arg-type]

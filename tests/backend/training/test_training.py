@@ -318,6 +318,7 @@ def training(monkeypatch: pytest.MonkeyPatch) -> Any:
     return go
 
 
+@pytest.mark.slow
 def test_processes_train_what_one_would(
     training: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -203,6 +203,7 @@ def test_listing_and_help_load_no_torch() -> None:
 # -- runs
 
 
+@pytest.mark.slow
 def test_a_run_from_end_to_end(kvlab: Any, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "new folder" / "out.json"
     what = [
@@ -291,6 +292,7 @@ def test_emoji_and_right_to_left_text_work(kvlab: Any, tmp_path: Path) -> None:
     ],
     ids=["empty", "blank", "no such agent", "itself", "cycle", "twice", "long", "1 MB", "beyond the context"],
 )
+@pytest.mark.slow
 def test_bad_templates(
     kvlab: Any, tmp_path: Path, templates: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
@@ -451,6 +453,7 @@ def test_benchs_help_has_every_default(kvlab: Any) -> None:
 
 @pytest.mark.usefixtures("fast_hardware")
 @pytest.mark.parametrize("what", ["ttft", "assemble", "decode", "memory"])
+@pytest.mark.slow
 def test_bench_in_another_precision(
     what: str, kvlab: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -519,6 +522,7 @@ def test_stopping_by_hand_says_what_is_kept(
     assert "goes on from there" in err
 
 
+@pytest.mark.slow
 def test_bench_of_decoding_and_memory(kvlab: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixteen rows as one batch; and what is held is what the shapes say."""
     monkeypatch.setattr("backend.bench.roofline.COPY_BYTES", {"cpu": 1 << 20})
@@ -542,6 +546,7 @@ def test_bench_of_decoding_and_memory(kvlab: Any, folder: Path, monkeypatch: pyt
     assert 0 <= report["measured_bytes"]["cache"] - report["predicted_bytes"]["cache"] < 1 << 14
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_no_failure() -> None:
     """As ``kvlab reproduce | head -1`` closes the pipe; ``true`` has done so before the first word."""
     told = f"{sys.executable} -m lab_app.cli.main reproduce --markdown | true; echo ${{PIPESTATUS[0]}}"
@@ -553,6 +558,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure() -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_bench_of_recording(kvlab: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is recorded when it is off, and what is asked for when it is on."""
     monkeypatch.setattr("backend.bench.attention.MAX_NEW_TOKENS", 2)

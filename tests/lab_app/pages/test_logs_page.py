@@ -130,6 +130,7 @@ def test_a_call_is_laid_beside_the_one_chosen_before(visit: Any) -> None:
 # -- with the model
 
 
+@pytest.mark.slow
 def test_sampled_calls_are_read_and_the_verdict_is_the_records(lab: VisitStore, reader: Visit) -> None:
     steps = list(page.run(lab, reader, boxes(sample=4)))
     found = page.state(reader).read
@@ -153,6 +154,7 @@ def test_sampled_calls_are_read_and_the_verdict_is_the_records(lab: VisitStore, 
     assert "Press Run" in shown["verdict"]
 
 
+@pytest.mark.slow
 def test_layouts_are_tried_where_that_is_asked_for(lab: VisitStore, reader: Visit) -> None:
     rules = "Work step by step and say the answer at the end. " * 3
     said = [
@@ -173,6 +175,7 @@ def test_layouts_are_tried_where_that_is_asked_for(lab: VisitStore, reader: Visi
     assert "Would another layout" not in done["answers"]
 
 
+@pytest.mark.slow
 def test_the_budget_and_cancel_end_the_reading(lab: VisitStore, reader: Visit) -> None:
     list(page.run(lab, reader, boxes(budget=100)))
     found = page.state(reader).read

@@ -448,6 +448,7 @@ def test_a_report_stands_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert "Traceback" not in told
 
 
+@pytest.mark.slow
 def test_a_report_needs_neither_torch_nor_the_page() -> None:
     code = (
         "import sys\nfrom pathlib import Path\nfrom backend.records.sharing.bundle import read_file\n"

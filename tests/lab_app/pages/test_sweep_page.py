@@ -96,6 +96,7 @@ def test_the_page_is_registered() -> None:
     assert "#kv-page-sweep" in pages.stylesheet()
 
 
+@pytest.mark.slow
 def test_the_examples_are_those_that_can_be_run_here(lab: VisitStore, visit: Visit) -> None:
     """A sweep of the embedded model's variants is left out: the tiny model has other weights."""
     offered = sweep_page.arrive(lab, visit)["start.choices"]
@@ -113,6 +114,7 @@ def _refusal(visit: Visit, title: str) -> str:
     return str(sweep_page.refresh(visit, given(sweep_page.examples()[title]))["errors"]["text"])
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_shows_and_goes_on(lab: VisitStore, visit: Visit) -> None:
     before = sweep_page.refresh(visit, given())["cost"]
     assert "<b>18 rows</b> in 2 cells; " in before
@@ -253,6 +255,7 @@ def uploaded(visit: Visit, content: Any) -> str:
     return str(found.get("uploaded", ""))
 
 
+@pytest.mark.slow
 def test_an_earlier_text_is_said_once_and_taken_back(lab: VisitStore, visit: Visit) -> None:
     """What else the status says, such as that a run was stopped, a look at the page does not wipe away."""
     merged(sweep_page.run(lab, visit, given(TEXT)))
@@ -404,6 +407,7 @@ def test_a_desk_leaves_nothing_behind(visit: Visit) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_figures_say_what_the_lines_do(small: Swept) -> None:
     right, as_dense, cached, sooner, _ = views(small)
     for view in (right, as_dense, cached, sooner):

@@ -14,6 +14,7 @@ from lab_app.server import fast_import as importing
 LIGHTLY = "from lab_app.server.fast_import import import_lightly\nimport_lightly()\n"
 
 
+@pytest.mark.slow
 def test_the_framework_renders_no_typing_stubs_and_is_left_out_of_collections() -> None:
     """A third of what importing the page took; its components are whole. And importing the package alone
     changes nothing."""

@@ -32,6 +32,7 @@ def asked() -> RunRequest:
     return RunRequest(pipeline.unrolled, values, chosen, "pinned", Decoding(pipeline.longest_answer))
 
 
+@pytest.mark.slow
 def test_the_first_visitor_finds_full_pools(lab: VisitStore, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = preset_requests(load_preset(PRESET), USUAL_WARM, seed=1)
     assert not lab.engine().warm_up_is_cached(asked(), examples)

@@ -30,7 +30,7 @@ from soak import Soak  # noqa: E402
 from visitor import Answer, Page, Visitor  # noqa: E402
 
 # Gradio's queue reads its own statistics in ways that pandas has deprecated.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 HOSTS: set[str] = set()
 RECORDING = False
 STATES: list[Any] = []  # what the framework keeps of every tab
@@ -246,6 +246,7 @@ def test_a_file_of_the_server_is_no_upload(visitor: Visitor) -> None:
         assert not any(shown in answer.text for shown in SHOWN)
 
 
+@pytest.mark.slow
 def test_a_hundred_malformed_calls(lab: tuple[VisitStore, str]) -> None:
     fuzzer = Fuzzer(lab[1], seed=1)
     fuzzer.run(100)
@@ -258,6 +259,7 @@ def test_damaged_presets_and_records_are_told() -> None:
     assert fuzz_files(60, 1, make_record(layers=2).to_bytes()) == []
 
 
+@pytest.mark.slow
 def test_the_soak_knows_the_page(lab: tuple[VisitStore, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A button of another name, and its visitors would do nothing and fail at nothing."""
     soak = Soak(lab[1], 600, seed=0)

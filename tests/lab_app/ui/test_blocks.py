@@ -31,6 +31,7 @@ def page(kind: type[gr.Blocks]) -> tuple[gr.Blocks, list[Any], Any]:
         {},
     ],
 )
+@pytest.mark.slow
 def test_the_answer_is_the_frameworks_own(named: dict[int, Any]) -> None:
     answers = []
     for kind in (gr.Blocks, LabBlocks):

@@ -38,6 +38,7 @@ def number_in(said: str) -> float:
     return float(re.findall(r"\d+\.\d+", said)[0])
 
 
+@pytest.mark.slow
 def test_the_largest_is_the_largest_of_the_table(record: RunRecord) -> None:
     for agent in record.agents:
         errors = error_by_layer(record, agent)

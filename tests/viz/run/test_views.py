@@ -52,6 +52,18 @@ def bare(record):
     return replace(record, outcomes=outcomes, offsets=(), pools=(), notes=("one note",))
 
 
+def planned():
+    """A changed record of which the decisions alone are known, beside dense, which was read."""
+    record = make_record()
+    unread = {"fidelity": None, "key_error": None, "value_error": None, "answer": None, "correct": None}
+    unread |= {"text": "", "texts": (), "token_ids": np.zeros(0, dtype=np.int64), "transfers": ()}
+    outcomes = tuple(
+        o if o.method == "dense" else replace(o, timing=replace(o.timing, parts_ms={}, ttft_ms=0), **unread)
+        for o in record.outcomes
+    )
+    return replace(record, outcomes=outcomes, pools=(), attention=())
+
+
 def evil_record():
     """A record in which every text from a person or a model is hostile."""
     record = make_record(agents=2, question=EVIL, extra=EVIL)
@@ -89,6 +101,7 @@ RECORDS = {
         methods=("dense", "naive", "kvcomm", "prefix", "e", "f", "g", "h", "i")
     ),
     "evil": evil_record,
+    "planned": planned,
 }
 
 
@@ -115,6 +128,7 @@ def html_of(record) -> list[str]:
 
 
 @pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.slow
 def test_every_view_draws_every_record(name):
     record = RECORDS[name]()
     assert all(html_of(record))
@@ -132,6 +146,7 @@ def test_every_view_draws_every_record(name):
 @pytest.mark.parametrize(
     "methods", [("dense", "naive", "kvcomm"), ("dense", "naive", "kvcomm", "a", "b", "c")]
 )
+@pytest.mark.slow
 def test_long_prompts_stay_small(methods):
     record = make_record(layers=32, methods=methods, agents=2, tokens=2000)
     assert 1800 < len(record.prompts[-1].texts) < 2300
@@ -395,6 +410,7 @@ def test_no_internal_name_heads_a_column():
                 assert not re.search(r"naive|kvcomm|identity|dense|prefix|_", column), column
 
 
+@pytest.mark.slow
 def test_every_map_of_tokens_frames_the_one_that_is_chosen():
     """The page frames the chosen token in figures that name their axis so."""
     named = re.findall(r'axis\.title\.text === "([^"]+)"', FIGURES.read_text(encoding="utf-8"))
