@@ -70,12 +70,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def state_of_the_code() -> bytes:
-    """A hash of the engine's code and the shipped weights: another state draws another sample."""
+    """A hash of the code and the shipped weights: another state draws another sample."""
     found = hashlib.sha256()
-    for path in (
-        *sorted((ROOT / "backend").rglob("*.py")),
-        *sorted(ROOT.glob("presets/model*/*.safetensors")),
-    ):
+    code = (path for room in ("backend", "lab_app", "viz") for path in (ROOT / room).rglob("*.py"))
+    for path in (*sorted(code), *sorted(ROOT.glob("presets/model*/*.safetensors"))):
         found.update(path.read_bytes())
     return found.digest()
 

@@ -41,6 +41,7 @@ def opened(page: Page, key: str) -> None:
     page.wait_for_timeout(300)
 
 
+@pytest.mark.slow
 def test_no_page_has_a_serious_violation(page: Page) -> None:
     found = {}
     for theme in ("light", "dark"):

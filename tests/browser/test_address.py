@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from browser.conftest import Watched
@@ -31,6 +32,7 @@ def settled(page: Page, before: str) -> str:
     return page.url
 
 
+@pytest.mark.slow
 def test_the_address_follows_runs_and_sliders(opened: Watched, embedded_address: str) -> None:
     """A slider, a question of one's own and an empty box, each opened in a new tab."""
     page = begun(opened(embedded_address))

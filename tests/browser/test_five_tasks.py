@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from browser.conftest import PATIENCE, Watched
@@ -61,6 +62,7 @@ def test_gamma_beside_gamma(opened: Watched, embedded_address: str) -> None:
     expect(line).to_contain_text("0.1 → 0.5")
 
 
+@pytest.mark.slow
 def test_find_the_layer_and_the_text_that_broke_the_judge(opened: Watched, embedded_address: str) -> None:
     page = begun(opened(embedded_address))
     expect(page.locator("#kv-verdict")).to_contain_text(re.compile(r"prompt: .*layer \d+"))
@@ -73,6 +75,7 @@ def test_find_the_layer_and_the_text_that_broke_the_judge(opened: Watched, embed
     expect(found).to_contain_text(re.compile(r"Repairing .+, layers? .+ back: |No set of|Not even"))
 
 
+@pytest.mark.slow
 def test_repair_and_send_the_link(opened: Watched, embedded_address: str) -> None:
     page = begun(opened(embedded_address))
     before = page.url
@@ -95,6 +98,7 @@ def test_repair_and_send_the_link(opened: Watched, embedded_address: str) -> Non
     assert other.evaluate(RESULT) == page.evaluate(RESULT)
 
 
+@pytest.mark.slow
 def test_a_judged_set_whose_choice_changed_has_its_own_way_to_blame(
     opened: Watched, embedded_address: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from browser.conftest import PATIENCE, Watched
@@ -17,7 +18,7 @@ PANES = {
 LISTED = {"errors": 4, "anchors": 12}  # figures and parts that measure, of which one is shown
 CUT_OFF = "all => all.filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent)"
 WATCH = """window.kvShifts = []; new PerformanceObserver((list) => {
-    for (const e of list.getEntries()) if (!e.hadRecentInput) window.kvShifts.push(e.value);
+    for (const e of list.getEntries()) window.kvShifts.push(e.value);
 }).observe({ type: "layout-shift", buffered: true });"""
 
 
@@ -32,7 +33,8 @@ def watched(opened: Watched, address: str) -> Page:
 
 
 def shifted(page: Page) -> float:
-    """How far things jumped since the last look."""
+    """How far things jumped since the last look, also right behind a press, which a standard would forgive: a
+    slow machine jumps later."""
     return float(page.evaluate("window.kvShifts.splice(0).reduce((sum, one) => sum + one, 0)"))
 
 
@@ -43,6 +45,7 @@ def show(page: Page, key: str) -> None:
     page.wait_for_timeout(1500)
 
 
+@pytest.mark.slow
 def test_nothing_jumps_when_a_page_opens_or_runs(opened: Watched, tiny_address: str) -> None:
     page = watched(opened, tiny_address)
     found = {}
@@ -59,6 +62,7 @@ def test_nothing_jumps_when_a_page_opens_or_runs(opened: Watched, tiny_address: 
     assert {where: much for where, much in found.items() if much >= MOST_SHIFT} == {}
 
 
+@pytest.mark.slow
 def test_first_runs_have_their_length_and_no_small_type(opened: Watched, embedded_address: str) -> None:
     page = watched(opened, embedded_address)
     found = {}

@@ -45,6 +45,7 @@ def late(patch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
     return told_late, held
 
 
+@pytest.mark.slow
 def test_judging(opened: Watched, tiny_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A verdict with its figures, candidates removed and written anew, and a set."""
     page = opened(tiny_address)
@@ -93,6 +94,7 @@ def test_judging(opened: Watched, tiny_address: str, monkeypatch: pytest.MonkeyP
     expect(page.locator("#kv-judge-set-status")).to_contain_text("2 problems")
 
 
+@pytest.mark.slow
 def test_documents(opened: Watched, tiny_address: str) -> None:
     """Cards in another order, one too many, two runs of which the second finds every text known."""
     page = opened(f"{tiny_address}#documents")
@@ -139,6 +141,7 @@ def test_documents(opened: Watched, tiny_address: str) -> None:
     expect(first).to_have_value(before[1])
 
 
+@pytest.mark.slow
 def test_sweeps(opened: Watched, tiny_address: str) -> None:
     """A sweep is typed, run, saved, run over an uploaded file's problems, and stopped."""
     page = opened(f"{tiny_address}#sweep")
@@ -186,6 +189,7 @@ def test_sweeps(opened: Watched, tiny_address: str) -> None:
     expect(cost).not_to_contain_text(" 9 of them")
 
 
+@pytest.mark.slow
 def test_the_calculator(opened: Watched, tiny_address: str) -> None:
     """Its boxes, hardware from a data sheet, and this machine's own figures."""
     page = opened(tiny_address)
@@ -227,6 +231,7 @@ def predict(page: Page, button: str) -> None:
     page.keyboard.press("Enter")
 
 
+@pytest.mark.slow
 def test_the_tour_from_start_to_end(opened: Watched, address: str) -> None:
     """Every step by the keyboard on a phone's width in lesson mode, then a class of two."""
     page = opened(f"{address}?lesson=1#tour", 390, 844)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from browser.conftest import Watched
@@ -19,6 +20,7 @@ def ready(page: Page) -> None:
     expect(page.locator("#kv-view-play svg").first).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_shared_run_a_reload_and_a_report(opened: Watched, address: str, tmp_path: Path) -> None:
     page = opened(address)
     ready(page)

@@ -101,6 +101,7 @@ def copied(model: LoadedModel, parts: list[dict[str, list[int]]]) -> torch.Tenso
     return logits
 
 
+@pytest.mark.slow
 def test_the_model_in_the_page_is_torchs(opened: Watched, folder: Path) -> None:
     """100 questions as people typed them, and prompts with copied texts."""
     model = load_model("embedded", device="cpu")
