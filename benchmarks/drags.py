@@ -3,7 +3,7 @@
 Everybody runs the page's scenario, then draws gamma of KVCOMM from 0.1 to 0.9 in 17 steps of 50 ms. As in a
 browser, what moves while an answer is on its way is sent when it has come, and only the last of it. Told are
 the time to the first change on the page, the changes that came, and the time from the end of the drag to its
-last state.
+last state. Then every other control of KVCOMM is moved by itself, to a value that was not seen before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import statistics
 import tempfile
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +27,27 @@ from soak import serve
 from visitor import Page, Visitor
 
 from backend.base.machine import processor, versions
+from backend.methods.registry import profile_options
 
 STEPS, STEP_SECONDS = 17, 0.05
-GAMMA = "kv-option-kvcomm-gamma"
+OPTION = "kv-option-kvcomm-"
+GAMMA = f"{OPTION}gamma"
+#: What each control of KVCOMM is set to, and back again; a profile sets many at once, as the browser does.
+CONTROLS: dict[str, dict[str, Any]] = {
+    "gamma": {"gamma": 0.9},
+    "pool size": {"capacity": 3},
+    "no placeholder offsets": {"placeholder_offset": False},
+    "no prefix offsets": {"prefix_offset": False},
+    "no rotation": {"rotate": False},
+    "approximation": {"approximation": "nearest"},
+    "temperature": {"temperature": 2.0},
+    "top-k": {"top_k": 1},
+    "profile as shipped": {
+        name: value
+        for name, value in profile_options("kvcomm", "shipped").items()
+        if name not in ("gamma", "capacity")
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -39,8 +59,8 @@ class Drag:
     changes: int
 
 
-def drag(visitor: Visitor, page: Page) -> Drag:
-    """Draw the slider."""
+def move(visitor: Visitor, page: Page, values: Mapping[str, Any]) -> list[float]:
+    """Set controls of KVCOMM at once; when the page changed."""
     form = page.fields[GAMMA][0]
     [number] = [
         number
@@ -55,23 +75,75 @@ def drag(visitor: Visitor, page: Page) -> Drag:
             seen.append(time.perf_counter())
         return False
 
+    for name, value in values.items():
+        visitor.put(f"{OPTION}{name}", value)
+    data = [
+        None if page.components[known]["type"] == "state" else visitor.values[known]
+        for known in event["inputs"]
+    ]
+    body = {"data": data, "fn_index": number, "session_hash": visitor.tab, "event_data": None}
+    answer = visitor.send(json.dumps(body), saw)
+    if not answer.success:
+        raise SystemExit(f"a control was not answered: {answer.messages[-1][:300]}")
+    return seen
+
+
+def drag(visitor: Visitor, page: Page) -> Drag:
+    """Draw the slider of gamma."""
+    seen: list[float] = []
     began = time.perf_counter()
     at = -1
     while at < STEPS - 1:
         at = min(STEPS - 1, int((time.perf_counter() - began) / STEP_SECONDS))
-        visitor.put(GAMMA, round(0.1 + 0.8 * at / (STEPS - 1), 3))
-        data = [
-            None if page.components[known]["type"] == "state" else visitor.values[known]
-            for known in event["inputs"]
-        ]
-        body = {"data": data, "fn_index": number, "session_hash": visitor.tab, "event_data": None}
-        answer = visitor.send(json.dumps(body), saw)
-        if not answer.success:
-            raise SystemExit(f"a drag was not answered: {answer.messages[-1][:300]}")
+        seen += move(visitor, page, {"gamma": round(0.1 + 0.8 * at / (STEPS - 1), 3)})
     if not seen:
         raise SystemExit("a drag changed nothing on the page")
     over = began + (STEPS - 1) * STEP_SECONDS
     return Drag(1e3 * (seen[0] - began), 1e3 * max(0.0, seen[-1] - over), len(seen))
+
+
+@contextmanager
+def one_who_ran(address: str, page: Page, number: int = 0) -> Iterator[Visitor]:
+    """A visitor with full pools and a run on the screen."""
+    transport = httpx.HTTPTransport(local_address=f"127.0.2.{number + 1}")
+    with httpx.Client(base_url=address, timeout=300, transport=transport) as client:
+        visitor = Visitor(page, client)
+        try:
+            visitor.arrive()
+            visitor.put("kv-warm-first", True)
+            visitor.put("kv-warm-count", 20)
+            answer = visitor.take("kv-run")
+            if not answer.success:
+                raise SystemExit(f"a run was not answered: {answer.messages[-1][:300]}")
+            yield visitor
+        finally:
+            visitor.leave()
+
+
+def controls(address: str, page: Page, times: int) -> dict[str, dict[str, float]]:
+    """Every control moved away and back, each time behind a run of its own, which knows nothing of earlier
+    moves; medians of the milliseconds to the first change and to the last."""
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in CONTROLS}
+    for _ in range(times):
+        with one_who_ran(address, page) as visitor:
+            form = visitor.values[page.fields[GAMMA][0]]
+            usual = {
+                name: form[page.fields[f"{OPTION}{name}"][1]] for each in CONTROLS.values() for name in each
+            }
+            move(visitor, page, {"gamma": 0.31})  # reads dense's caches again
+            for name, values in CONTROLS.items():
+                began = time.perf_counter()
+                if not (seen := move(visitor, page, values)):
+                    raise SystemExit(f"{name}: nothing changed on the page")
+                taken[name].append((1e3 * (seen[0] - began), 1e3 * (seen[-1] - began)))
+                move(visitor, page, {known: usual[known] for known in values})
+    return {
+        name: {
+            "first_change_ms": round(statistics.median(first for first, _ in each), 1),
+            "whole_ms": round(statistics.median(last for _, last in each), 1),
+        }
+        for name, each in taken.items()
+    }
 
 
 def drags(address: str, page: Page, visitors: int, times: int) -> list[Drag]:
@@ -79,24 +151,13 @@ def drags(address: str, page: Page, visitors: int, times: int) -> list[Drag]:
     ready = threading.Barrier(visitors)
 
     def one(number: int) -> list[Drag]:
-        transport = httpx.HTTPTransport(local_address=f"127.0.2.{number + 1}")
-        with httpx.Client(base_url=address, timeout=300, transport=transport) as client:
-            visitor = Visitor(page, client)
-            try:
-                visitor.arrive()
-                visitor.put("kv-warm-first", True)
-                visitor.put("kv-warm-count", 20)
-                answer = visitor.take("kv-run")
-                if not answer.success:
-                    raise SystemExit(f"a run was not answered: {answer.messages[-1][:300]}")
-                made = []
-                for _ in range(times):
-                    visitor.put(GAMMA, 0.3)
-                    ready.wait()
-                    made.append(drag(visitor, page))
-                return made
-            finally:
-                visitor.leave()
+        with one_who_ran(address, page, number) as visitor:
+            made = []
+            for _ in range(times):
+                visitor.put(GAMMA, 0.3)
+                ready.wait()
+                made.append(drag(visitor, page))
+            return made
 
     with ThreadPoolExecutor(visitors) as chairs:
         return [made for each in chairs.map(one, range(visitors)) for made in each[1:]]  # the first warms up
@@ -128,6 +189,7 @@ def main() -> int:
         try:
             with httpx.Client(base_url=address, timeout=120) as client:
                 page = Page(client)
+            by_control = controls(address, page, asked.times)
             alone = told(drags(address, page, 1, 3 * asked.times))
             together = told(drags(address, page, asked.visitors, asked.times))
         finally:
@@ -135,6 +197,7 @@ def main() -> int:
             process.wait(30)
     report = {
         "visitors": asked.visitors,
+        "controls": by_control,
         "alone": alone,
         "together": together,
         "first_change_ratio": round(together["first_change_ms"] / alone["first_change_ms"], 2),
