@@ -25,6 +25,7 @@ from backend.records.run import (
     REUSED,
     AttentionProbe,
     LinkAction,
+    Mix,
     OffsetProbe,
     Outcome,
     Provenance,
@@ -104,14 +105,12 @@ class Forced:
 @dataclass(frozen=True)
 class CacheDistance:
     """How far a method's cache is from dense's: relative L2 errors, (layers, tokens), and the texts that were
-    copied into it."""
+    copied into it; and by which weights it was corrected."""
 
     keys: NDArray[np.float32] | None = None
     values: NDArray[np.float32] | None = None
     copied: tuple[Transfer, ...] = ()
-
-
-NOT_MEASURED = CacheDistance()
+    mixes: tuple[Mix, ...] = ()
 
 
 def cache_distance(engine: Engine, row: PromptRun, dense: PromptRun) -> CacheDistance:
@@ -119,7 +118,7 @@ def cache_distance(engine: Engine, row: PromptRun, dense: PromptRun) -> CacheDis
     prompt, rotation = row.context.prompt, engine.model.rotation
     keys, values = cache_error(row.prefill.cache, dense.prefill.cache, len(prompt.ids), rotation)
     copied = transfers(prompt, row.plan, row.prefill.cache, dense.prefill.cache, rotation)
-    return CacheDistance(keys, values, copied)
+    return CacheDistance(keys, values, copied, mixes(row.plan))
 
 
 def outcome_of(
@@ -143,14 +142,15 @@ def outcome_of(
     agent = row.context.prompt.agent
     known = request.expected if agent in request.pipeline.scored else None
     correct = right(answer, known, scoring) if known is not None else None
-    nearness, apart = None, NOT_MEASURED
+    nearness = None
     if forced is not None:
         nearness = fidelity(
             dense.decoded, decoded, forced.logits, forced.dense_logits, forced.floor, engine.model.tokens,
             engine.stop_ids(),
         )  # fmt: skip
-        if request.probe_offsets and row.context.prompt.ids == dense.context.prompt.ids:
-            apart = distance or cache_distance(engine, row, dense)
+        if distance is None and request.probe_offsets and row.context.prompt.ids == dense.context.prompt.ids:
+            distance = cache_distance(engine, row, dense)
+    apart = distance or CacheDistance(mixes=mixes(row.plan) if request.probe_offsets else ())
     parts = row.clock.parts
     return Outcome(
         agent=agent,
@@ -177,7 +177,7 @@ def outcome_of(
         fidelity=nearness,
         key_error=apart.keys,
         value_error=apart.values,
-        mixes=mixes(row.plan) if request.probe_offsets else (),
+        mixes=apart.mixes,
         links=tuple(LinkAction(k.at, k.tokens, k.reason) for k in row.plan.links),
         transfers=apart.copied,
     )

@@ -110,10 +110,10 @@ def revise(
             raise OptionError(f"{choice.label} needs a run: {why}.", field="methods")
     work = _Revision(session, record, request, stream, past, cancel)
     runs = work.runs(changed)
-    planned, unread = work.plan(runs)
+    rows, unread = work.plan(runs)
     if unread:
-        yield Revised(work.record(kept, planned, began), unread | work.unsure, unread)
-    rows = work.read(runs)
+        yield Revised(work.record(kept, rows, began), unread | work.unsure, unread)
+    rows |= work.read({label: runs[label] for _, label in unread})
     pending = work.compare(rows)
     if pending or not work.attended(rows):
         yield Revised(work.record(kept, rows, began), pending)
@@ -212,19 +212,24 @@ class _Revision:
     def plan(self, runs: Mapping[str, MethodRun]) -> tuple[Rows, frozenset[Place]]:
         """What every changed method decides at every agent, with what an earlier change gave for that; where
         none did, only the decisions are there."""
-        rows: Rows = {label: {} for label in runs}
+        rows: Rows = {}
         planned = set()
-        for label, run in runs.items():
-            for context, plan in self.past.through(run.method.fork(), self.stream.log):
+        for label, given in runs.items():
+            run = replace(given, method=given.method.fork())  # the other one goes on where prompts are read
+            of_label, clocks = rows.setdefault(label, {}), self._clocks()
+            for context, plan in self.past.through(run.method, self.stream.log, clocks):
                 agent = context.prompt.agent
-                row = self._known(run, context, plan, Clock()) if self.is_read else None
+                row = self._known(run, context, plan, clocks[agent]) if self.is_read else None
                 if row is None:
                     planned.add((agent, label))
                     row = self._only_planned(run, context, plan)
                 else:
                     self._answer(row, self.done[agent, label].logits)
-                rows[label][agent] = row
+                of_label[agent] = row
         return rows, frozenset(planned)
+
+    def _clocks(self) -> dict[int, Clock]:
+        return {context.prompt.agent: self.session.engine.clock() for context in self.past.contexts}
 
     def _only_planned(self, run: MethodRun, context: PromptInContext, plan: Plan) -> PromptRun:
         """A row of which nothing is read yet: tokens that may be computed again later count as copied."""
@@ -240,15 +245,15 @@ class _Revision:
         return PromptRun(run, context, plan, prefill, Clock(), Decoded((), nothing, False, (), None))
 
     def read(self, runs: Mapping[str, MethodRun]) -> Rows:
-        """Every changed method at every agent, its prompts in the cache."""
-        rows: Rows = {label: {} for label in runs}
+        """These methods at every agent, their prompts in the cache."""
+        rows: Rows = {}
         for label, run in runs.items():
             stop_if(self.cancel, STOPPED)
-            clocks = {context.prompt.agent: self.session.engine.clock() for context in self.past.contexts}
+            of_label, clocks = rows.setdefault(label, {}), self._clocks()
             for context, plan in self.past.through(run.method, self.stream.log, clocks):
                 agent = context.prompt.agent
                 known = self._known(run, context, plan, clocks[agent])
-                rows[label][agent] = known or self._carry_out(run, context, plan, clocks[agent])
+                of_label[agent] = known or self._carry_out(run, context, plan, clocks[agent])
         return rows
 
     def _known(self, run: MethodRun, context: PromptInContext, plan: Plan, clock: Clock) -> PromptRun | None:
