@@ -4,8 +4,9 @@
 
 Each attack goes on for its share of the time, up to a number of tries, from an address of its own of this
 machine (127.0.0.2 and on); nothing else is attacked. Twenty honest visitors open the page, run the scenario
-and leave, and somebody asks for the server's health twice a second. A failure is a visitor or a health check
-that got no good answer.
+and leave, and somebody asks for the server's health twice a second. They come one after the other, a second
+apart, before the first attack: what so many at once cost is no attack's doing, and is told by itself. A failure
+is a visitor or a health check that got no good answer.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ with httpx.Client(base_url=sys.argv[1], timeout=60) as client:
         print(time.monotonic() - began, said, flush=True)
         time.sleep(0.5)
 """
+APART = 1.0  # seconds between the first honest visitors
+CALM = "nobody attacks yet"
 PATIENCE = 240.0  # seconds that an honest visitor waits at most
 HANDS = 8  # connections that an attack uses side by side
 OPEN = 200  # connections that an attack keeps open
@@ -74,7 +77,7 @@ class Siege:
         self.answers: dict[str, Counter[str]] = {}
         self.failed: list[str] = []
         self.healths: list[tuple[str, float]] = []  # under which attack, and seconds
-        self.under = ""
+        self.under = CALM
         self.runs: list[float] = []
         self._guard = threading.Lock()
 
@@ -352,10 +355,11 @@ def main() -> int:
                 siege = Siege(address, Page(client))
             siege.one_visit()
             before = peak = memory_mib(process.pid)
-            honest = [threading.Thread(target=siege.visitor) for _ in range(asked.visitors)]
-            honest.append(threading.Thread(target=siege.health))
+            honest = [threading.Thread(target=siege.health)]
+            honest += [threading.Thread(target=siege.visitor) for _ in range(asked.visitors)]
             for one in honest:
                 one.start()
+                time.sleep(APART)
             for number in chosen:
                 siege.attack(number, asked.seconds / len(chosen), asked.most)
                 peak = max(peak, memory_mib(process.pid))
