@@ -146,7 +146,6 @@ class _Revision:
         self.state = session.request_state(request, stream)
         for context in past.contexts:
             self.state.samples.update(context.samples)
-        self.forced: dict[Place, Tensor] = {}
         self.unsure = frozenset[Place]()  # answers that are to be decoded
         self.done: dict[Place, CarriedOut] = {}
         self.keys: dict[Place, Hashable] = {}  # of what may be taken over
@@ -224,7 +223,7 @@ class _Revision:
                     planned.add((agent, label))
                     row = self._only_planned(run, context, plan)
                 else:
-                    self._answer(row, self.done[agent, label].logits)
+                    self._answer(row)
                 of_label[agent] = row
         return rows, frozenset(planned)
 
@@ -296,19 +295,18 @@ class _Revision:
                 for row, logits in zip(left, forced, strict=True):
                     self.done[agent, row.run.choice.label] = CarriedOut(row.prefill, row.clock, logits)
             for row in of_agent:
-                self._answer(row, self.done[agent, row.run.choice.label].logits)
+                self._answer(row)
         self.reading.keep({key: self.done[place] for place, key in self.keys.items() if key is not None})
         return self.unsure
 
-    def _answer(self, row: PromptRun, logits: Tensor) -> None:
+    def _answer(self, row: PromptRun) -> None:
         """Give a row its answer: one that is known from the same logits, else as far as they tell it."""
-        agent, label = place = row.context.prompt.agent, row.run.choice.label
-        self.forced[place] = logits
+        agent, label = row.context.prompt.agent, row.run.choice.label
         row.decoded = self.reading.decoded.get(self._key(row))
         if row.decoded is None:
             dense = self.reading.rows[agent].decoded
             assert dense is not None
-            row.decoded, sure = self._told(agent, dense, logits)
+            row.decoded, sure = self._told(agent, dense, self.done[agent, label].logits)
             if not sure:
                 self.unsure |= {(agent, label)}
 
@@ -356,7 +354,7 @@ class _Revision:
     def _key(self, row: PromptRun) -> tuple[int, bytes]:
         """What an answer follows from: the agent, and what its cache makes of dense's answer."""
         agent = row.context.prompt.agent
-        logits = self.forced[agent, row.run.choice.label].float().cpu().numpy()
+        logits = self.done[agent, row.run.choice.label].logits.float().cpu().numpy()
         return agent, hashlib.sha256(logits.tobytes()).digest()
 
     def _outcome(self, row: PromptRun) -> Outcome:
