@@ -16,7 +16,10 @@ from lab_app.ui import text
 from viz.base.format import clip, listing
 
 LOG = logging.getLogger("lab_app")
-FAMILIES = tuple("math judge documents message react program gsm8k mmlu humaneval chat summaries".split())
+FAMILIES = (
+    *("math", "judge", "documents", "archive", "message", "react", "program"),
+    *("gsm8k", "mmlu", "humaneval", "chat", "summaries"),
+)
 Choices = list[tuple[str, str]]
 
 
@@ -29,10 +32,16 @@ def scenario_order(name: str) -> tuple[int, list[int], str]:
 
 def scenarios(first: str) -> Choices:
     """Every scenario as (title, name), the families together. Those for the same kind of model as ``first``
-    come before the others."""
+    come before the others, which say for which they are."""
     kind = load_preset(first).model
-    known = sorted(preset_names(), key=lambda name: (load_preset(name).model != kind, scenario_order(name)))
-    return [(load_preset(name).pipeline.title, name) for name in known]
+    known = {name: load_preset(name) for name in sorted(preset_names(), key=scenario_order)}
+    suited = [(preset.pipeline.title, name) for name, preset in known.items() if preset.model == kind]
+    others = [
+        (f"{preset.pipeline.title} ({text.FOR_MODEL[preset.model]})", name)
+        for name, preset in known.items()
+        if preset.model != kind
+    ]
+    return suited + others
 
 
 def first_scenario(context_tokens: int) -> str:
