@@ -144,7 +144,7 @@
         return { root, show };
       },
       message(node, id) {
-        const root = make("div", "kv-error-slot", { id });
+        const root = make("div", "kv-errors", { id });
         return { root, show: (how) => message(root, how.html || "", nodes[node.name.slice("error_".length)]) };
       },
       row(node, id) { return { root: make("div", "kv-fields-row " + (node.css || ""), { id }, ...inside(node)) }; },
@@ -218,7 +218,7 @@
           return button;
         });
         const head = make("div", "kv-card-head", {}, make("b", "kv-card-name", {}, `${noun} ${i + 1}`), ...buttons);
-        const said = make("div", "kv-error-slot", { id: `kv-error-${node.ids.slice(3)}-text-${i}` });
+        const said = make("div", "kv-errors", { id: `kv-error-${node.ids.slice(3)}-text-${i}` });
         const name = `error_${node.name}_${i}`;
         nodes[name] = { root: said, look: {}, show: (how) => message(said, how.html || "") };
         const body = make("div", "kv-card-text", { id: `${node.ids}-text-${i}` }, box);

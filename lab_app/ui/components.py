@@ -97,7 +97,7 @@ def section(title: str, name: str, **extra: Any) -> gr.Column:
 
 def error_slot(name: str) -> gr.HTML:
     """An empty place for messages beside the input ``name``."""
-    return block(f"error-{name}", elem_classes="kv-error-slot")
+    return block(f"error-{name}", elem_classes="kv-errors")
 
 
 def hidden_button(elem_id: str) -> gr.Button:

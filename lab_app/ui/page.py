@@ -106,7 +106,7 @@ class PageBuilder(PageWidgets):
                     inputs(self)
                 with gr.Column(elem_classes="kv-go"):
                     self.error("run")
-                    self.block("cost", elem_classes="kv-may-be-empty")
+                    self.block("cost", elem_classes="kv-maybe")
                     look: dict[str, Any] = {"elem_classes": "kv-run-button"}
                     self.add(
                         run=gr.Button(text.RUN, variant="primary", elem_id=f"{self.ids}-run", **look),

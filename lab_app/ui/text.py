@@ -13,7 +13,7 @@ TOO_LONG = (
     "{name}: too long. The prompt of {agent} has {tokens:,} tokens; with {asked:,} for its answer that is "
     "more than the {limit:,} that this model can read. Shorten it."
 )
-FOR_MODEL = {"any": "for a larger model", "embedded": "for the lab's own model"}
+FOR_MODEL = {"any": "larger model", "embedded": "the lab's own model"}
 READING = "Reading the prompts as decided"
 DECODING = "Writing the answers that differ"
 PURPOSE_TOUR = "Take the tour"

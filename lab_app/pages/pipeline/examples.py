@@ -37,7 +37,7 @@ def scenarios(first: str) -> Choices:
     known = {name: load_preset(name) for name in sorted(preset_names(), key=scenario_order)}
     suited = [(preset.pipeline.title, name) for name, preset in known.items() if preset.model == kind]
     others = [
-        (f"{preset.pipeline.title} ({text.FOR_MODEL[preset.model]})", name)
+        (f"{preset.pipeline.title}, {text.FOR_MODEL[preset.model]}", name)
         for name, preset in known.items()
         if preset.model != kind
     ]

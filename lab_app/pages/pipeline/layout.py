@@ -90,7 +90,7 @@ def build_inputs(page: PipelinePage, preset: str) -> None:
             )  # fmt: skip
             values.append(fields.message(f"value_{slot}", f"value-{slot}"))
         page.form("values", *values)
-        page.add(familiar=block("familiar", elem_classes="kv-may-be-empty"))
+        page.add(familiar=block("familiar", elem_classes="kv-maybe"))
         with gr.Row(elem_classes="kv-line"):
             page.add(known=block("known"), next=gr.Button(text.NEXT, size="sm", elem_id="kv-next", scale=0))
         with gr.Row(elem_classes="kv-line"):

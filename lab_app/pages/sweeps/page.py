@@ -302,7 +302,7 @@ def build_inputs(page: PageBuilder) -> None:
                 text.SWEEP_UPLOAD, file_count="single", type="binary", size="sm", elem_id=f"kv-{KEY}-upload"
             ),
         )  # fmt: skip
-        page.block("uploaded", elem_classes="kv-may-be-empty")
+        page.block("uploaded", elem_classes="kv-maybe")
         page.error("lines")
 
 
@@ -311,7 +311,7 @@ def build_results(page: PageBuilder) -> None:
     page.block("status")
     page.block("verdict", html.empty_card(text.SWEEP_EMPTY, text.SWEEP_EMPTY_HELP))
     page.add(figures=figure_view(KEY, css="kv-folds"))
-    page.block("files", elem_classes="kv-may-be-empty")
+    page.block("files", elem_classes="kv-maybe")
 
 
 def connect(page: PageBuilder) -> None:

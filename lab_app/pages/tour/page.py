@@ -277,7 +277,7 @@ def build(page: PageBuilder) -> None:
     """The page."""
     with gr.Column(elem_classes="kv-stage kv-tour", min_width=0):
         page.block("steps")
-        page.block("room", elem_classes="kv-may-be-empty")
+        page.block("room", elem_classes="kv-maybe")
         page.block("lesson")
         build_prediction(page)
         page.block("status")
