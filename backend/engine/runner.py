@@ -15,6 +15,7 @@ from backend.model.suitability import stop_ids
 from backend.model.tempering import tempered
 from backend.prompts.template import called
 
+TOGETHER = 1024  # places of a batch that texts are encoded in
 EVENTS: dict[str, Any] = {"cuda": torch.cuda.Event, "mps": torch.mps.event.Event}
 
 
@@ -151,6 +152,30 @@ class ModelRunner:
         return cache.segment(
             len(lead_in), len(lead_in) + len(tokens), self.model.rotation, exact=True, context=context
         )
+
+    def encode_together(
+        self, texts: Sequence[Sequence[int]], lead_in: Sequence[int], context: str
+    ) -> list[KVSegment]:
+        """:meth:`encode` of several texts behind one lead-in, in batches of at most :data:`TOGETHER` places.
+        A row is filled up at its right, where no token of the text looks."""
+        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+        segments: dict[int, KVSegment] = {}
+        while order:
+            longest = len(lead_in) + len(texts[order[-1]])
+            count = max(1, TOGETHER // longest)
+            batch, order = order[-count:], order[:-count]
+            rows = torch.zeros((len(batch), longest), dtype=torch.long)
+            for row, index in enumerate(batch):
+                ids = (*lead_in, *texts[index])
+                rows[row, : len(ids)] = torch.tensor(ids)
+            cache = self.model.new_cache(longest, len(batch))
+            self.forward(rows.to(self.model.device, non_blocking=True), cache)
+            for row, index in enumerate(batch):
+                start, end = len(lead_in), len(lead_in) + len(texts[index])
+                segments[index] = cache.segment(
+                    start, end, self.model.rotation, exact=True, context=context, row=row
+                )
+        return [segments[index] for index in range(len(texts))]
 
     def check_room(self, prompt_tokens: int, new_tokens: int, agent: int) -> None:
         """Refuse what does not fit the model's context.

@@ -172,6 +172,10 @@ class Method(ABC):
         """Decide for every span; the default reuses each segment and moves its keys."""
         return copy_everything(context)
 
+    def replay(self, context: PromptInContext, log: SampleLog) -> None:
+        """Change as :meth:`plan` would; a past prompt's plan itself is not wanted. The default plans."""
+        self.plan(context, log, Clock())
+
     def layout(self, context: PromptInContext) -> PromptInContext:
         """The prompt as this method reads it; the default reads it as it is. (A method that compresses texts
         returns another, with fewer tokens.)"""

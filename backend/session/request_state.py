@@ -1,6 +1,6 @@
 """The state of one request on its way through a pipeline: the texts so far, as token ids and as samples."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -53,15 +53,21 @@ class RequestState:
                 kept = self.log.named_bases.setdefault(agent, {})
                 where = "the template with its holes filled by their names"
                 kept.update(self._template_bases(agent, named, where)[1])
+        waiting: dict[str, list[Sample]] = {}
         for sample in self.log.samples.values():
             outside = Placeholder(sample.placeholder).kind in ("question", "tool", "declared")
             if outside and sample.lead_in_base is None:
-                sample.lead_in_base = self._encode_lead_in(sample.placeholder, sample.ids)
+                waiting.setdefault(sample.placeholder, []).append(sample)
+        for name, samples in waiting.items():
+            bases = self._encode_lead_in(name, [sample.ids for sample in samples])
+            for sample, base in zip(samples, bases, strict=True):
+                sample.lead_in_base = base
 
-    def _encode_lead_in(self, name: str, ids: tuple[int, ...]) -> KVSegment:
+    def _encode_lead_in(self, name: str, texts: Sequence[tuple[int, ...]]) -> list[KVSegment]:
+        """The bases of a placeholder's texts behind its lead-in."""
         lead = self.engine.model.tokens.lead_in(self.pipeline, name)
-        self.outside.check_room(len(lead) + len(ids), 1, self.pipeline.order[0])
-        return self.outside.encode(ids, lead, "encoded behind its lead-in")
+        self.outside.check_room(len(lead) + max(map(len, texts)), 1, self.pipeline.order[0])
+        return self.outside.encode_together(texts, lead, "encoded behind its lead-in")
 
     def engine_of(self, agent: int) -> Engine:
         """The engine of an agent's weights."""
@@ -96,7 +102,7 @@ class RequestState:
             if self.with_lead_ins:
                 clock = self.engine.clock()
                 with clock.part("led"):
-                    self.samples[name].lead_in_base = self._encode_lead_in(name, ids)
+                    (self.samples[name].lead_in_base,) = self._encode_lead_in(name, [ids])
                 self.lead_in_ms[name] = clock.parts["led"]
         self.log.bases.update({sample.ids: sample.base for sample in arrived})
         return arrived

@@ -204,8 +204,7 @@ class _Revision:
             stop_if(self.cancel, STOPPED)
             run = out[choice.label] = self._run(choice, options)
             for earlier in self.stream.history[:at]:
-                for _ in earlier.through(run.method, self.stream.log):
-                    pass
+                earlier.replay(run.method, self.stream.log)
         return out
 
     def plan(self, runs: Mapping[str, MethodRun]) -> tuple[Rows, frozenset[Place]]:

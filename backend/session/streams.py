@@ -47,17 +47,29 @@ class AnsweredRequest:
     ) -> Iterator[tuple[PromptInContext, Plan]]:
         """Let a method live through the request: what it decides at each agent, without the model.
         ``clocks``, by agent, get ``gate`` and what planning notes."""
+        for context, clock in self._prompts(method, log, clocks or {}):
+            yield context, method.plan(context, log, clock)
+
+    def replay(self, method: Method, log: SampleLog) -> None:
+        """The same where nobody wants to know the decisions: what they left in the method alone."""
+        for context, _ in self._prompts(method, log, {}):
+            method.replay(context, log)
+
+    def _prompts(
+        self, method: Method, log: SampleLog, clocks: Mapping[int, Clock]
+    ) -> Iterator[tuple[PromptInContext, Clock]]:
+        """The prompts in running order, each when all its texts have arrived; the method then plans it."""
         arrived: set[int] = set()
         samples = [sample for context in self.contexts for sample in context.samples.values()]
         first = [sample for sample in samples if Placeholder(sample.placeholder).kind == "question"]
         for context in self.contexts:
-            clock = clocks[context.prompt.agent] if clocks else Clock()
+            clock = clocks.get(context.prompt.agent) or Clock()
             with clock.part("gate"):
                 for sample in (*first, *context.samples.values()):
                     if sample.number not in arrived:
                         arrived.add(sample.number)
                         method.on_event(Arrived(sample), log)
-            yield context, method.plan(context, log, clock)
+            yield context, clock
         method.on_event(Finished(), log)
 
 
@@ -76,8 +88,7 @@ class Stream:
         key = json.dumps([choice.name, [(f.name, getattr(options, f.name)) for f in fields(options)]])
         instance = self.instances.setdefault(key, MethodInstance(method_class(choice.name)(options)))
         while instance.seen < len(self.history):
-            for _ in self.history[instance.seen].through(instance.method, self.log):
-                pass
+            self.history[instance.seen].replay(instance.method, self.log)
             instance.seen += 1
         return instance
 

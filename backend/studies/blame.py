@@ -119,8 +119,7 @@ def _again(
         )
     method, past = cls(options), history[places[-1]]
     for earlier in history[: places[-1]]:
-        for _ in earlier.through(method, stream.log):
-            pass
+        earlier.replay(method, stream.log)
     for context, agent_plan in past.through(method, stream.log):
         if context.prompt.agent != agent:
             continue

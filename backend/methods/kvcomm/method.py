@@ -37,6 +37,7 @@ in :mod:`backend.methods.kvcomm.pool` and :mod:`backend.methods.kvcomm.weights`;
   and values depend on the token alone, so leaving it out changes nothing.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -171,6 +172,36 @@ class KVCommMethod(Method):
         self._store.drop_all_but(self.needed())
 
     def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
+        gate, new = self._read_gate(context, log)
+        if self._all_afresh(gate, new):
+            names, verb = ", ".join(new), "is" if len(new) == 1 else "are"
+            reason = f"{names} {verb} new to the pool, so the whole prompt is read afresh."
+            return _fallback(context, reason, gate)
+        with clock.part("match"):
+            matches, unknown = self._matches(context, new, log)
+            if unknown:
+                reason = f"No anchor of {unknown} has been seen by agent {called(context.prompt.agent)} yet."
+                return _fallback(context, reason, gate)
+            mixed = {name: self.mixed(context, name, match, log) for name, match in matches.items()}
+        if new:
+            names = ", ".join(new)
+            reason = f"New to the pool, so read afresh: {names}. What has trusted anchors was copied."
+            return Plan(self.steps(context, mixed, frozenset(new)), "partial", reason, gate)
+        reason = "Every shared text has trusted anchors: copied and corrected."
+        return Plan(self.steps(context, mixed), "reused", reason, gate)
+
+    def replay(self, context: PromptInContext, log: SampleLog) -> None:
+        """A plan changes the pools by what the gate made anchors and by the uses that a match counts; as
+        shipped matching counts none, so nothing is matched."""
+        gate, new = self._read_gate(context, log)
+        if self.options.eviction != "shipped" and not self._all_afresh(gate, new):
+            self._matches(context, new, log)
+
+    def _read_gate(
+        self, context: PromptInContext, log: SampleLog
+    ) -> tuple[tuple[GateDecision, ...], list[str]]:
+        """The decisions on a prompt's texts, and which of these are new; as shipped those join their pools
+        now."""
         gate = tuple(self._decisions[o.number] for o in context.samples.values())
         new = [d.placeholder for d in gate if not d.shareable]
         if self.options.eviction == "shipped":
@@ -178,35 +209,33 @@ class KVCommMethod(Method):
                 pool = self.pool(self.scope(sample))
                 pool.read_afresh(sample)
                 self._remember(sample, pool, log)
-        text_alone = self.options.fresh == "text"  # what is new is read afresh, and nothing else
-        if new and (not text_alone or len(new) == len(gate)):
-            names, verb = ", ".join(new), "is" if len(new) == 1 else "are"
-            reason = f"{names} {verb} new to the pool, so the whole prompt is read afresh."
-            return _fallback(context, reason, gate)
+        return gate, new
+
+    def _all_afresh(self, gate: Sequence[GateDecision], new: Sequence[str]) -> bool:
+        """Whether new texts have the whole prompt read afresh, and not themselves alone."""
+        return bool(new) and (self.options.fresh == "prompt" or len(new) == len(gate))
+
+    def _matches(
+        self, context: PromptInContext, new: list[str], log: SampleLog
+    ) -> tuple[dict[str, Match], str]:
+        """The texts' matches by placeholder, counted as uses, and which text's missing anchors have the
+        prompt read afresh; with ``fresh`` *text* such a text counts as ``new`` and is added there."""
         matches: dict[str, Match] = {}
-        with clock.part("match"):
-            for name, sample in context.samples.items():
-                if name in new:
-                    continue
-                match = self.match(context, sample, log)
-                if match is None and self.options.missing == "copy":
-                    continue
-                if match is None and text_alone:
-                    new.append(name)
-                    continue
-                if match is None:
-                    reason = f"No anchor of {name} has been seen by agent {called(context.prompt.agent)} yet."
-                    return _fallback(context, reason, gate)
+        for name, sample in context.samples.items():
+            if name in new:
+                continue
+            match = self.match(context, sample, log)
+            if match is not None:
                 matches[name] = match
-            mixed = {name: self.mixed(context, name, match, log) for name, match in matches.items()}
+            elif self.options.missing == "copy":
+                continue
+            elif self.options.fresh == "text":
+                new.append(name)
+            else:
+                return {}, name
         for name, match in matches.items():
             self.pool(self.scope(context.samples[name])).used(match)
-        if new:
-            names = ", ".join(new)
-            reason = f"New to the pool, so read afresh: {names}. What has trusted anchors was copied."
-            return Plan(self.steps(context, mixed, frozenset(new)), "partial", reason, gate)
-        reason = "Every shared text has trusted anchors: copied and corrected."
-        return Plan(self.steps(context, mixed), "reused", reason, gate)
+        return matches, ""
 
     def match(self, context: PromptInContext, sample: Sample, log: SampleLog) -> Match | None:
         """The anchors of a sample that know this prompt's agent, weighed; None when there is none."""

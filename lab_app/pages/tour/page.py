@@ -75,8 +75,10 @@ def news(lab: VisitStore, visit: Visit, given: Given) -> Update:
 
 
 def enter(lab: VisitStore, visit: Visit, heard: dict[str, Any]) -> Update:
-    """By a link into a class room; with the key, as its teacher."""
+    """By a link into a class room; with the key, as its teacher. Who is at the room's step already may have
+    chosen while the page joined, and keeps the choice."""
     mine, room = state(visit), lab.rooms.find(heard["room"])
+    at = mine.step
     if room is None:
         mine.room = ""
         return render_step(lab, visit, words.ROOM_GONE)
@@ -85,7 +87,10 @@ def enter(lab: VisitStore, visit: Visit, heard: dict[str, Any]) -> Update:
         mine.member = classroom.member_token(heard.get("member"), visit.id)
         lab.rooms.join(room, mine.member)
     mine.room, mine.leads = room.id, leads
-    return render_step(lab, visit)
+    update = render_step(lab, visit)
+    if at == room.step and update["guess"] is None:
+        del update["guess"]
+    return update
 
 
 def follow_room(lab: VisitStore, visit: Visit) -> Update:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import tiny
+import torch
 
 from backend.base.clock import Clock
 from backend.cache.samples import SampleLog
+from backend.engine import runner
 from backend.engine.engine import Engine
 from backend.engine.isolated_encoder import IsolatedEncoder
 from backend.model.load import LoadedModel
@@ -55,3 +58,17 @@ def test_whoever_reads_after_the_first_agent_is_not_charged_again(tiny_model: Lo
     assert following is not None
     following.encode(ONE, clock)
     assert clock.parts == {}
+
+
+def test_texts_encoded_together_are_those_encoded_one_by_one(
+    tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, lead = Engine(tiny_model), (1, 7, 8)
+    texts = [ONE, OTHER, (21,), tuple(range(30, 50)), ONE]
+    monkeypatch.setattr(runner, "TOGETHER", 30)  # several batches, of rows of unlike lengths
+    together = engine.encode_together(texts, lead, "together")
+    for ids, kv in zip(texts, together, strict=True):
+        alone = engine.encode(ids, lead, "alone")
+        assert (kv.start, kv.exact, kv.tokens) == (len(lead), True, len(ids))
+        assert torch.allclose(kv.keys, alone.keys, atol=1e-5)
+        assert torch.allclose(kv.values, alone.values, atol=1e-5)

@@ -24,6 +24,7 @@ from backend.records.run import ACTIONS, COMPUTED, CORRECTED, PROVENANCE, RECOMP
 from backend.session.limits import LOCAL_LIMITS
 from backend.session.outcomes import PARTS
 from backend.session.session import LabSession
+from backend.session.streams import AnsweredRequest
 
 OPTIONS = [(cls, f) for cls in METHODS for f in option_fields(cls)]
 EACH_METHOD = pytest.mark.parametrize("cls", METHODS, ids=lambda c: c.name)
@@ -179,6 +180,35 @@ def walked(tiny_model: LoadedModel) -> list[tiny.Walk]:
     first = walk(tiny_model, tiny.pipeline())
     more = [walk(tiny_model, tiny.pipeline(), q, first.log) for q in (QUESTIONS[1], QUESTIONS[0])]
     return [first, *more]
+
+
+# Of KVCOMM's kinds, which replay without planning; every other method plans.
+REPLAYED = [(name, options) for name, options in VARIANTS if method_class(name).replay is not Method.replay]
+REPLAYED += [
+    (cls.name, dict(p.options)) for cls in METHODS for key, p in cls.profiles.items() if key == "shipped"
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [pytest.param(*one, id=f"{one[0]} {one[1]}", marks=pytest.mark.sampled(8)) for one in REPLAYED],
+)
+def test_a_replay_leaves_a_method_as_planning_does(
+    walked: list[tiny.Walk], name: str, options: dict[str, Any]
+) -> None:
+    *before, last = [AnsweredRequest([*one.contexts.values()], {}) for one in walked]
+    planned, replayed = (method_class(name)(make_options(name, options)) for _ in range(2))
+    if planned.options.wants_lead_in:
+        walked[0].state.encode_lead_ins()
+    log = walked[0].log
+    for past in before:
+        for _ in past.through(planned, log):
+            pass
+        past.replay(replayed, log)
+    assert replayed.pools(log) == planned.pools(log)
+    plans, same = ([plan for _, plan in last.through(method, log)] for method in (planned, replayed))
+    assert [(p.state, p.reason, p.gate) for p in plans] == [(p.state, p.reason, p.gate) for p in same]
+    assert replayed.pools(log) == planned.pools(log)
 
 
 @EACH_VARIANT

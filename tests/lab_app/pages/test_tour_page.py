@@ -248,10 +248,24 @@ def test_a_reload_neither_loses_nor_doubles_a_prediction(lab: VisitStore, visit:
     for number, choice in enumerate(CHOICES):
         student = lab.open()
         update = tour.news(lab, student, told_news(what="enter", room=room.id, member=member(1)))
-        assert update["guess"] == (CHOICES[0] if number else None)
+        assert update.get("guess") == (CHOICES[0] if number else None)
         tour.vote(lab, student, {"guess": choice})
     assert room.tally() == {CHOICES[0]: 1}
     assert len(room.members) == 1
+
+
+def test_a_choice_made_while_the_page_joins_is_kept(lab: VisitStore, visit: Visit) -> None:
+    tour.open_room(lab, visit)
+    room = tour.room_of(lab, visit)
+    assert room is not None
+    early, elsewhere = lab.open(), lab.open()
+    tour.arrive(lab, early)
+    update = tour.news(lab, early, told_news(what="enter", room=room.id, member=member(1)))
+    assert "guess" not in update, "what is chosen on the screen would be taken away"
+    assert update["guess.interactive"] is True
+    tour.go(lab, elsewhere, 2)
+    update = tour.news(lab, elsewhere, told_news(what="enter", room=room.id, member=member(2)))
+    assert update["guess"] is None, "an answer to another question"
 
 
 def test_rooms_are_bounded_and_end() -> None:
