@@ -192,11 +192,11 @@ class AnchorStore:
     """The anchor manager of Table A.1 below the placeholder: anchor, then agent, to the offsets kept.
 
     The log keeps what was computed, for every method; a pool with a codec keeps a packed copy of its own and
-    mixes from that.
+    mixes from that. ``lead_ins``: the pool uses the bases behind lead-ins, too.
     """
 
-    def __init__(self, codec: Codec) -> None:
-        self.codec = codec
+    def __init__(self, codec: Codec, lead_ins: bool = False) -> None:
+        self.codec, self.lead_ins = codec, lead_ins
         self._kept: dict[tuple[int, int], Stored] = {}
         self._arenas = Arenas(lambda: 1 << 62)  # they grow by a half at most
 
@@ -222,9 +222,10 @@ class AnchorStore:
         return stored.seen if stored else anchor.offsets[agent]
 
     def bytes(self, anchor: Sample) -> int:
-        """Base KV, descriptor and offsets as kept."""
+        """Base KV, descriptor and offsets as kept. A base that only other methods use does not count."""
         offsets = sum(self.offset(anchor, agent).bytes for agent in anchor.offsets)
-        return anchor.bytes - sum(seen.bytes for seen in anchor.offsets.values()) + offsets
+        lead_in = anchor.lead_in_base if self.lead_ins else None
+        return anchor.base.bytes + (lead_in.bytes if lead_in else 0) + anchor.embedded.bytes + offsets
 
     @property
     def held_bytes(self) -> int:
@@ -244,6 +245,6 @@ class AnchorStore:
 
     def copy(self) -> AnchorStore:
         """A twin that goes on by itself. What both keep lies where it was."""
-        twin = AnchorStore(self.codec)
+        twin = AnchorStore(self.codec, self.lead_ins)
         twin._kept, twin._arenas = dict(self._kept), self._arenas
         return twin

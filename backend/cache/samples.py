@@ -263,6 +263,12 @@ class SampleLog:
             + self.arenas.slack_bytes
         )
 
+    @property
+    def most_lead_in_bytes(self) -> int:
+        """Bytes that bases behind lead-ins may add at most."""
+        prefixes = (base.bytes for bases in self.prefix_bases.values() for base in bases.values())
+        return sum(sample.base.bytes for sample in self.samples.values()) + sum(prefixes)
+
     def _spare_bytes(self) -> int:
         """What the budget leaves."""
         return self.budget_bytes - self.bytes

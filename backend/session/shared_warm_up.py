@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -68,11 +68,12 @@ class WarmUpCache:
         with self._guard:
             return self._streams[key][1] if key in self._streams else None
 
-    def keep(self, key: Key, stream: Stream) -> None:
-        """Keep a copy of a stream that a warm-up and nothing else went through."""
+    def keep(self, key: Key, stream: Stream, complete: Callable[[Stream], None] = lambda copy: None) -> None:
+        """Keep a copy of a stream that a warm-up and nothing else went through; ``complete`` adds to it."""
         if key in self._streams or stream.log.bytes > self.budget_bytes:
             return
         copy = copied(stream, "ready", self.budget_bytes, None)
+        complete(copy)
         size = copy.bytes
         with self._guard:
             self._streams[key] = copy, size

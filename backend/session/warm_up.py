@@ -16,7 +16,7 @@ from backend.session.prompt_run import own_context, read_densely, take_answer
 from backend.session.request_state import record_offsets
 from backend.session.run import Run
 from backend.session.shared_warm_up import Key, WarmUpCache, warm_up_key
-from backend.session.streams import AnsweredRequest, stream_key
+from backend.session.streams import AnsweredRequest, Stream, stream_key
 from backend.session.workspace import Workspace
 
 DENSE = MethodChoice(REFERENCE)
@@ -113,15 +113,20 @@ class WarmUp:
         return True
 
     def _keep_cached(self, request: RunRequest, examples: Sequence[Example]) -> None:
-        """Keep a whole warm-up for the others, where that takes nothing from anybody."""
+        """Keep a whole warm-up for the others, where that takes nothing from anybody. The texts are encoded
+        behind their lead-ins as well, so that nobody waits for it who sets a method as shipped."""
         key, name = self._warm_keys(request, examples)
         stream = self.session.streams.get(name)
         if stream is None or stream.forgotten or len(stream.history) != len(examples):
             return
-        if not self.session.memory.spare(stream.bytes):
+        if not self.session.memory.spare(stream.bytes + stream.log.most_lead_in_bytes):
             return
+
+        def with_lead_ins(kept: Stream) -> None:
+            self.session.request_state(request, kept).encode_lead_ins()
+
         try:
-            WarmUpCache.on(self.session.model).keep(key, stream)
+            WarmUpCache.on(self.session.model).keep(key, stream, with_lead_ins)
         except Exception as error:  # the warm-up is done, whatever becomes of its copy
             if not out_of_memory(error):
                 raise

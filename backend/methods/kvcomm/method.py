@@ -78,7 +78,8 @@ class KVCommMethod(Method):
         self._question: tuple[int, ...] = ()  # that the present request asks
         # What came before, by pool and text (an answer: by its question): the anchor that it left, if any.
         self._left: dict[tuple[str, tuple[int, ...]], int | None] = {}
-        self._store = AnchorStore(Codec(self.options.codec, self.options.codec_step))
+        codec = Codec(self.options.codec, self.options.codec_step)
+        self._store = AnchorStore(codec, lead_ins=self.options.text_base == "lead-in")
 
     def pool(self, placeholder: str) -> AnchorPool:
         """The placeholder's pool; empty at first."""
