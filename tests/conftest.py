@@ -78,7 +78,7 @@ def state_of_the_code() -> bytes:
     return found.digest()
 
 
-SLOW = 4  # of the slow tests a sample keeps one in so many
+SLOW = 8  # of the slow tests a sample keeps one in so many
 
 
 def share_kept(item: pytest.Item) -> int:
@@ -89,11 +89,18 @@ def share_kept(item: pytest.Item) -> int:
     return SLOW if item.get_closest_marker("slow") else 1
 
 
+def drawn_as(item: pytest.Item) -> str:
+    """What a test is drawn by: itself, or its file, where all of that is marked, for its tests share what is
+    slow."""
+    own = any(mark.name in ("sampled", "slow") for mark in item.own_markers)
+    return item.nodeid if own else item.nodeid.partition("::")[0]
+
+
 def leave_out(items: list[pytest.Item], config: pytest.Config) -> None:
-    """Of the tests marked ``sampled(n)`` keep one in ``n``, and of the slow ones one in four."""
+    """Of the tests marked ``sampled(n)`` keep one in ``n``, and of the slow ones one in :data:`SLOW`."""
     state, kept, left = state_of_the_code(), list[pytest.Item](), list[pytest.Item]()
     for item in items:
-        drawn = zlib.crc32(state + item.nodeid.encode()) % share_kept(item) == 0
+        drawn = zlib.crc32(state + drawn_as(item).encode()) % share_kept(item) == 0
         (kept if drawn else left).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left)

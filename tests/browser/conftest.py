@@ -30,12 +30,18 @@ PATIENCE = 120_000  # ms; a slow machine is no failure
 expect.set_options(timeout=PATIENCE)
 
 
+JOURNEYS = 4  # of the journeys a sample keeps one in so many, but for those marked sampled(1)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Gradio's queue reads its own statistics in ways that pandas has deprecated."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.browser)
+            if not item.get_closest_marker("sampled"):
+                item.add_marker(pytest.mark.sampled(JOURNEYS))
             item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
 
 

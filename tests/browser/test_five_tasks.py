@@ -40,6 +40,7 @@ def test_say_what_the_page_is_for(opened: Watched, embedded_address: str) -> Non
     expect(page.locator("#kv-tab-play .kv-steps-stage")).to_be_in_viewport()
 
 
+@pytest.mark.sampled(1)
 def test_an_own_question_and_its_first_result(opened: Watched, embedded_address: str) -> None:
     page = begun(opened(embedded_address))
     on_the_first_screen(page, "#kv-value-0 textarea")

@@ -81,6 +81,7 @@ def test_a_line_that_was_opened_or_folded_stays_so(opened: Watched, address: str
     assert now == [not was if line in (opens, shuts) else was for line, was in enumerate(shown)]
 
 
+@pytest.mark.sampled(1)
 def test_every_page_is_reached_from_the_navigation(opened: Watched, address: str) -> None:
     """The last ones stand beside the screen until the navigation is swiped."""
     page = opened(address, WIDTH, HEIGHT)

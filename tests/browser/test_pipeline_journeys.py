@@ -95,6 +95,7 @@ def test_theme_and_narrow_window(seen: Page) -> None:
     seen.click('[data-kv="theme"]')
 
 
+@pytest.mark.sampled(1)
 def test_run_toggle_a_step_and_compare(page: Page) -> None:
     run(page)
     expect(page.locator("#kv-comparison .kv-method-head")).to_have_count(3)

@@ -86,6 +86,7 @@ def test_a_method_reads_the_paragraphs_by_itself() -> None:
     assert scores("naive", alone)[0][0] == pytest.approx(scores("dense", alone)[0][0], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_answers_end_where_the_task_says() -> None:
     options = {"until": ["\n\n"], "max_gen_toks": 24, "do_sample": False}
     model = harness.ReuseLM(method="dense")

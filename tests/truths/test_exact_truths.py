@@ -60,6 +60,7 @@ def plain(loaded: LoadedModel, ids: Any) -> Any:
 
 
 @pytest.mark.parametrize("agent", [1, 2, 3])
+@pytest.mark.slow
 def test_dense_is_transformers_own_forward(walked: Walk, agent: int) -> None:
     ids = walked.contexts[agent].prompt.ids
     wanted, found = plain(walked.engine.model, ids), walked.dense[agent]
@@ -79,6 +80,7 @@ def test_chunked_prefill_is_one_shot_prefill(walked: Walk, pieces: int) -> None:
 
 @pytest.mark.parametrize("piece", [1, 3, 5, 1000])
 @pytest.mark.parametrize("agent", [1, 3])
+@pytest.mark.slow
 def test_what_stands_behind_a_beginning_may_be_read_in_pieces(
     walked: Walk, agent: int, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,6 +375,7 @@ def test_decoding_stops_at_the_stop_token_and_keeps_the_caches(walked: Walk) -> 
 # -- a method against itself, and against dense
 
 
+@pytest.mark.slow
 def test_a_method_against_itself(session: LabSession) -> None:
     twins = [
         MethodChoice(name, {}, f"{name} {copy}") for name in ("naive", "kvcomm", "prefix") for copy in "ab"
@@ -406,6 +409,7 @@ def test_a_method_against_itself(session: LabSession) -> None:
     assert any(sum(p.uses) for p in record.pools)
 
 
+@pytest.mark.slow
 def test_methods_side_by_side_do_as_each_alone(tiny_model: LoadedModel) -> None:
     """Free-running rows have prompts of different lengths; the batch must not show in the texts."""
     names = ("dense", "prefix", "naive", "kvcomm")
@@ -432,6 +436,7 @@ def fill(session: LabSession, asked: Any, questions: Any = QUESTIONS) -> RunReco
 KVCOMM = MethodChoice("kvcomm", {"gamma": 0.9, "capacity": 3})
 
 
+@pytest.mark.slow
 def test_pools_derived_by_replay_equal_pools_built_live(tiny_model: LoadedModel) -> None:
     live, later = LabSession(tiny_model), LabSession(tiny_model)
     record = fill(live, request(["dense", KVCOMM]), QUESTIONS + QUESTIONS[:3])
@@ -484,6 +489,7 @@ def state(session: LabSession, asked: Any) -> Any:
 
 
 @pytest.mark.parametrize("mode", ["pinned", "free"])
+@pytest.mark.slow
 def test_a_cancelled_run_leaves_the_pools_as_they_were(tiny_model: LoadedModel, mode: Mode) -> None:
     asked = request(["dense", "naive", KVCOMM], mode=mode)
     session = LabSession(tiny_model)
@@ -534,6 +540,7 @@ def test_two_sessions_share_nothing(tiny_model: LoadedModel) -> None:
     assert two.bytes > 0
 
 
+@pytest.mark.slow
 def test_memory_stays_within_the_budget(tiny_model: LoadedModel) -> None:
     """Old requests, then anchors, give way within a stream; streams of templates no longer used go first."""
     one = LabSession(tiny_model)
@@ -552,6 +559,7 @@ def test_memory_stays_within_the_budget(tiny_model: LoadedModel) -> None:
     assert run(session, request(["dense", KVCOMM])).outcome(1, "kvcomm").state == "reused"
 
 
+@pytest.mark.slow
 def test_cancelling_under_a_tight_budget_leaves_the_pools(tiny_model: LoadedModel) -> None:
     one = LabSession(tiny_model)
     asked = request(["dense", KVCOMM])

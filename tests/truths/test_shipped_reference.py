@@ -260,6 +260,7 @@ def test_the_two_scalings_differ() -> None:
     ("lengths", "anchors"),
     [((1, 1), 1), ((1, 1), 3), ((6, 3), 1), ((6, 3), 2), ((6, 3), 20), ((13, 8), 5), ((40, 2), 2)],
 )
+@pytest.mark.slow
 def test_a_reused_prompt(tiny_model: LoadedModel, rope: str, lengths: tuple[int, int], anchors: int) -> None:
     """Weights, offsets, skipped layers and frames: every key and value that the lab puts into the cache."""
     world = World(tiny_model, rope, 100 * anchors + lengths[0])

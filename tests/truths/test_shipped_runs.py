@@ -177,6 +177,7 @@ def prompt_of(record: RunRecord, agent: int) -> Prompt:
         ("math-2", 3, 0.15, 6),
     ],
 )
+@pytest.mark.slow
 def test_whole_runs(preset: str, seed: int, gamma: float, limit: int) -> None:
     loaded = tiny.model(seed)
     chosen = load_preset(preset)

@@ -361,6 +361,7 @@ def timed(lines: dict[str, tuple[float, float]], fell_back: int | None = None) -
     return replace(record, outcomes=tuple(outcomes))
 
 
+@pytest.mark.slow
 def test_the_figure_finds_where_the_lines_meet() -> None:
     lines = {"dense": (1.0, 0.1), "naive": (0.5, 0.02), "kvcomm": (5.0, 0.02)}
     found = break_even_view(timed(lines))
@@ -435,6 +436,7 @@ def test_this_machine_is_measured_within_its_budget(
 
 @example(replace(SLOW, first_token_ms=1e4), CASE)  # pays from a length that is not on the axis
 @given(machines, cases)
+@pytest.mark.slow
 def test_the_figure_draws_any_case(machine: Machine, case: Case) -> None:
     lines, by_length, by_part = pays_views(Figures(machine, "here"), case)
     found = answer(machine, case)

@@ -353,6 +353,7 @@ def record(tiny_model: Any) -> Any:
     return found
 
 
+@pytest.mark.slow
 def test_a_lossless_codec_changes_no_number(record: Any) -> None:
     reused = 0
     for agent in record.agents:
@@ -394,6 +395,7 @@ def test_pools_keep_to_their_budget_and_say_their_bytes(record: Any) -> None:
         assert len(view.agents) == len(pool.anchors)
 
 
+@pytest.mark.slow
 def test_a_replay_gives_the_pools_that_a_live_run_gave(tiny_model: Any) -> None:
     """Pinned pools derived from the history alone, with a budget and a codec."""
     choices = (

@@ -88,6 +88,7 @@ STEPS = st.lists(st.tuples(st.booleans(), st.sampled_from(KEYS), IDS), max_size=
 
 @settings(max_examples=200, deadline=None)
 @given(STEPS, st.integers(0, 30))
+@pytest.mark.slow
 def test_the_tree_is_the_brute_force_model(steps: list[tuple[bool, Key, Ids]], budget: int) -> None:
     tree, model = PrefixTree(budget * TOKEN_BYTES), Model(budget)
     for inserts, key, ids in steps:

@@ -125,6 +125,7 @@ def test_offsets_of_one_reader_lie_in_one_arena(tiny_model: LoadedModel, tiny_pi
     assert len(by_reader) > 1
 
 
+@pytest.mark.slow
 def test_an_anchor_that_goes_leaves_its_rows_and_a_log_keeps_to_its_budget(
     tiny_model: LoadedModel, tiny_pipeline: Pipeline
 ) -> None:

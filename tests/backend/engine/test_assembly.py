@@ -277,6 +277,7 @@ def test_a_view_shows_fresh_stale_and_dense() -> None:
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "gpt_neox"])
+@pytest.mark.slow
 def test_attention_is_the_models_own(kind: str) -> None:
     one = walked(kind)
     context, total = one.contexts[3], len(one.contexts[3].prompt.ids)
@@ -456,6 +457,7 @@ def test_soft_tokens_outside_the_prompt_are_refused(bad: Link) -> None:
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
+@pytest.mark.slow
 def test_causal_visibility_is_dense(kind: str) -> None:
     one = walked(kind)
     context = one.contexts[3]

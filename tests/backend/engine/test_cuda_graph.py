@@ -38,6 +38,7 @@ def test_fixed_buffers_give_what_the_plain_pass_does(family: LoadedModel) -> Non
 
 
 @pytest.mark.parametrize("told", [False, True], ids=["not yet told", "told"])
+@pytest.mark.slow
 def test_a_token_may_stand_elsewhere_than_at_its_place(family: LoadedModel, told: bool) -> None:
     """As behind copies with a gap, of which the cache may not have been told yet. A window counts places."""
     engine, fixed = Engine(family), FixedPass(family, 32)

@@ -236,6 +236,7 @@ def texts(record: Any) -> list[Any]:
     return [(o.agent, o.method, o.token_ids.tolist()) for o in record.outcomes]
 
 
+@pytest.mark.slow
 def test_visitors_at_once_get_what_they_get_alone(tiny_model: LoadedModel) -> None:
     """Their runs step by step between one another, as handlers' threads take them."""
     alone = [texts(outcome(LabSession(tiny_model), question)) for question in tiny.QUESTIONS[:3]]
@@ -284,6 +285,7 @@ def test_threads_of_runs_and_warm_ups_end_and_mix_nothing(tiny_model: LoadedMode
     assert [p.anchors for p in warmed.pools(asked[0])] == [p.anchors for p in other.pools(asked[0])]
 
 
+@pytest.mark.slow
 def test_one_works_at_a_time_and_all_in_one_thread(tiny_model: LoadedModel) -> None:
     """Between one event and the next a run has the model for itself: times to the first token are its own."""
     threads: set[int] = set()

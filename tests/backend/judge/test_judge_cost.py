@@ -60,6 +60,7 @@ def test_who_reads_the_others_reads_more(tiny_model: LoadedModel) -> None:
     assert chain - alone == pytest.approx(36 * (0 + 1 + 2)), "each reads the answers of those before it"
 
 
+@pytest.mark.slow
 def test_a_sweep_foresees_its_judges(tiny_model: LoadedModel) -> None:
     session = LabSession(tiny_model)
     calls: list[tuple[int, int, int]] = []

@@ -141,6 +141,7 @@ def alone(
     return heard.outcomes
 
 
+@pytest.mark.slow
 def test_a_fixed_order_is_the_problem_written_in_that_order(tiny: LoadedModel) -> None:
     """Dense reads the same tokens either way, and names the same candidate once mapped back."""
     problem, request, readable = typed(), asked(methods=()), 0
@@ -156,6 +157,7 @@ def test_a_fixed_order_is_the_problem_written_in_that_order(tiny: LoadedModel) -
     assert readable
 
 
+@pytest.mark.slow
 def test_dense_agrees_with_itself_in_every_order(tiny: LoadedModel) -> None:
     again = MethodChoice("prefix", {}, "prefix")  # exact, and by another path
     request = asked(methods=(MethodChoice("dense"), again), orders=read_orders("all", 3), regime="typed")
@@ -214,6 +216,7 @@ def test_orders_decoded_at_once_are_what_each_is_alone(
     assert lab.sessions.keys() == {order.label for order in orders}
 
 
+@pytest.mark.slow
 def test_who_has_read_is_in_the_batch_from_the_first_token_on(
     tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +241,7 @@ def test_who_has_read_is_in_the_batch_from_the_first_token_on(
     assert rows[0] == 2 * (1 + len(METHODS))
 
 
+@pytest.mark.slow
 def test_times_of_orders_together_are_never_told_as_ones_own(
     tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +271,7 @@ def test_nobody_answers_before_all_have_read() -> None:
     assert side_by_side([]) == []
 
 
+@pytest.mark.slow
 def test_when_one_order_fails_the_others_are_given_up(tiny: LoadedModel) -> None:
     closed: list[str] = []
 
@@ -318,6 +323,7 @@ def test_so_many_orders_at_once_as_memory_allows(tiny: LoadedModel, monkeypatch:
     assert sizes(32)[0] == 1
 
 
+@pytest.mark.slow
 def test_the_caches_of_one_problem_are_gone_before_the_next_is_read(
     tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -864,6 +870,7 @@ def test_figures_of_nothing_say_so() -> None:
         assert isinstance(view, Panel) or view.empty
 
 
+@pytest.mark.slow
 def test_the_map_shows_umap_where_it_is_given() -> None:
     judged = judged_by_hand()
     layout = np.arange(8, dtype=np.float32).reshape(4, 2)

@@ -51,6 +51,7 @@ def test_a_program_is_read_from_its_block_and_run() -> None:
 
 
 @pytest.mark.parametrize(("ends", "right"), [(GOOD, True), (BAD, False)])
+@pytest.mark.slow
 def test_candidates_and_the_judge_are_scored_by_the_unit_tests(
     tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch, ends: str, right: bool
 ) -> None:

@@ -79,6 +79,7 @@ def test_features_are_those_of_the_texts() -> None:
 
 @given(st.lists(st.text("ab 12.", max_size=20), min_size=2, max_size=5), st.randoms())
 @settings(max_examples=50, deadline=None)
+@pytest.mark.slow
 def test_only_one_feature_depends_on_the_order(texts: list[str], random: object) -> None:
     other = list(texts)
     random.shuffle(other)  # type: ignore[attr-defined]
@@ -93,6 +94,7 @@ def test_only_one_feature_depends_on_the_order(texts: list[str], random: object)
 
 @given(SCORES, st.data())
 @settings(max_examples=100, deadline=None)
+@pytest.mark.slow
 def test_auc_is_the_share_of_pairs_in_order(scores: list[int], data: st.DataObject) -> None:
     safe = np.array(data.draw(st.lists(st.booleans(), min_size=len(scores), max_size=len(scores))))
     score = np.array(scores, dtype=float)
@@ -110,6 +112,7 @@ def test_auc_is_the_share_of_pairs_in_order(scores: list[int], data: st.DataObje
 
 @given(SCORES, st.data())
 @settings(max_examples=100, deadline=None)
+@pytest.mark.slow
 def test_a_threshold_buys_what_applying_it_gives(scores: list[int], data: st.DataObject) -> None:
     same = np.array(data.draw(st.lists(st.booleans(), min_size=len(scores), max_size=len(scores))))
     score = np.array(scores, dtype=float)
@@ -236,6 +239,7 @@ def test_no_set_is_scored_by_a_fit_that_saw_its_problem(monkeypatch: pytest.Monk
     assert all(not np.isnan(t.score).any() for t in record.tests)
 
 
+@pytest.mark.slow
 def test_noise_has_no_auc_and_a_real_sign_has() -> None:
     """Were a set tested by a fit that saw it, noise would look like knowledge (0.6 here)."""
     found, seen = [], []

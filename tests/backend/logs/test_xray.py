@@ -34,6 +34,7 @@ def coding(tmp_path_factory: pytest.TempPathFactory) -> XRay:
     return xray(made_logs.write_log(folder / "coding.jsonl", made_logs.coding_agent()))
 
 
+@pytest.mark.slow
 def test_one_run_in_every_format_has_the_same_xray(tmp_path: Path) -> None:
     calls = [
         {**call, "time": made_logs.START + timedelta(seconds=n)}
@@ -49,6 +50,7 @@ def test_one_run_in_every_format_has_the_same_xray(tmp_path: Path) -> None:
         assert (found.matrix, found.templates, found.advice) == (first.matrix, first.templates, first.advice)
 
 
+@pytest.mark.slow
 def test_a_coding_agents_run_of_175_calls(coding: XRay) -> None:
     assert len(coding.calls) == 175
     assert len(coding.agents) == 4
@@ -66,6 +68,7 @@ def test_a_coding_agents_run_of_175_calls(coding: XRay) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
 def test_a_small_cache_hits_less_and_a_block_of_one_hits_every_shared_token(
     seed: int, tmp_path: Path
 ) -> None:
@@ -202,6 +205,7 @@ def test_the_advised_layout_is_the_cure(tmp_path: Path) -> None:
 # -- the command ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_shows_tables_and_saves_every_call(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -241,6 +241,7 @@ DESCRIPTORS = st.lists(st.lists(st.floats(-50, 50), min_size=3, max_size=6), min
 @given(
     anchors=DESCRIPTORS, sample=st.lists(st.floats(-50, 50), min_size=1, max_size=3), gamma=st.floats(0.01, 1)
 )
+@pytest.mark.slow
 def test_weights_sum_to_one(anchors: list[list[float]], sample: list[float], gamma: float) -> None:
     log = SampleLog("test", 1 << 30)
     pool = pool_of(log, *(rows(*a) for a in anchors))

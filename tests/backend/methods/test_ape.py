@@ -96,6 +96,7 @@ def test_rows_of_a_batch_are_tempered_each_by_itself() -> None:
         assert tiny.error(mine.logits, other.logits) <= tiny.TOLERANCE
 
 
+@pytest.mark.slow
 def test_a_recorded_attention_is_the_tempered_one() -> None:
     """Contexts get less of it the smaller the scale is; the run has other rows beside."""
     session = LabSession(tiny.model())

@@ -128,6 +128,7 @@ def test_true_layers_on_both_sides_give_dense(cut: int, until: int, tokens: list
     assert out.token_layers == 3 * len(ids) - len(kept) * len(tokens)
 
 
+@pytest.mark.slow
 def test_in_a_session_the_second_request_shares_as_much() -> None:
     """A beginning that the sender copied from itself is handed on; one that came from others is not."""
     session = LabSession(tiny.model(), others={"tuned": tiny.model(seed=1)})

@@ -158,6 +158,7 @@ def test_published_masking_equals_plain_transformers_under_that_mask(read: Read)
     assert error(read.masked().logits, read.dense().logits) > 1e-3
 
 
+@pytest.mark.slow
 def test_strict_masking_at_a_shared_start_does_not_know_the_order() -> None:
     """The judge study's claim about order, as an exact truth: where a candidate stands leaves no trace."""
     order = (2, 0, 1)

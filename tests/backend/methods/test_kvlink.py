@@ -136,6 +136,7 @@ def one_pass(trainee: Trainee, model: LoadedModel, apart: bool = True, texts: di
 
 
 @pytest.mark.parametrize("name", [n for n in RECIPES if n not in ("block", "packet")])
+@pytest.mark.slow
 def test_kvlink_assembles_what_it_was_trained_on(base: LoadedModel, name: str) -> None:
     """Copied documents, moved, with link tokens forwarded, give the logits of one pass under the mask."""
     recipe = RECIPES[name]
@@ -151,6 +152,7 @@ def test_kvlink_assembles_what_it_was_trained_on(base: LoadedModel, name: str) -
         assert (found.actions[:, span.start : span.end] == REUSED).all()
 
 
+@pytest.mark.slow
 def test_block_attention_assembles_what_it_was_trained_on(base: LoadedModel) -> None:
     trainee, model = trained(base, RECIPES["block"])
     plan, found, _, _ = carry_out(BlockAttentionMethod(BlockAttentionMethod.Options()), model)
@@ -180,6 +182,7 @@ def test_without_wrappers_a_packet_is_refused(base: LoadedModel) -> None:
     assert "kvlab train-links --compression packet" in plan.reason
 
 
+@pytest.mark.slow
 def test_the_wrappers_that_ship_are_read() -> None:
     plan, found, _, context = carry_out(
         KVPacketMethod(KVPacketMethod.Options()), load_model("embedded+packet", device="cpu")
@@ -208,6 +211,7 @@ def test_promptcache_with_the_whole_prompt_as_one_module_is_dense(base: LoadedMo
     assert_same(found, dense, len(context.prompt.ids))
 
 
+@pytest.mark.slow
 def test_kvlink_without_links_is_independently_encoded_and_aligned(base: LoadedModel) -> None:
     """And so are Block-Attention and PromptCache with its keys moved, where the weights are the base's."""
     engine, _, context = context_of(base)
@@ -388,6 +392,7 @@ def test_padding_is_seen_by_nobody() -> None:
 # -- examples
 
 
+@pytest.mark.slow
 def test_mixtures_are_drawn_as_they_say() -> None:
     rng = random.Random(0)
     for mixture in MIXTURES.values():
@@ -489,6 +494,7 @@ def test_an_interrupted_training_is_the_whole_one(
     assert (a[0].compression, a[0].facts["step"]) == (compression, 4)
 
 
+@pytest.mark.slow
 def test_a_finished_training_goes_on_with_more_steps(base: LoadedModel, tmp_path: Path) -> None:
     """The checkpoint is the same recipe's, but for how long it trains."""
     assert [row["step"] for row in steps_of(base, tmp_path, replace(QUICK, steps=2), None)] == [1, 2]
@@ -551,6 +557,7 @@ def test_a_teacher_is_followed(base: LoadedModel, tmp_path: Path) -> None:
     assert distance() < 0.95 * before  # a base of random weights has little to say
 
 
+@pytest.mark.slow
 def test_what_the_base_never_learnt_it_does_not_teach(base: LoadedModel, tmp_path: Path) -> None:
     """A step on summaries is the same with a teacher and without; one on documents is not."""
 
@@ -573,6 +580,7 @@ def test_link_tokens_alone_can_be_trained(base: LoadedModel, tmp_path: Path) -> 
     assert not torch.equal(links.links[0], fresh.links[0].half().float())
 
 
+@pytest.mark.slow
 def test_a_file_makes_a_model_of_its_base(base: LoadedModel, tmp_path: Path) -> None:
     """Saved, loaded by name, and refused by other weights."""
     base.module.save_pretrained(tmp_path / "base")
@@ -629,6 +637,7 @@ def test_dropped_tokens_are_those_that_could_be_guessed(base: LoadedModel) -> No
     assert min(float(said[i]) for i in kept) >= max(float(x) for i, x in enumerate(said) if i not in kept)
 
 
+@pytest.mark.slow
 def test_kvlink_runs_in_a_session(base: LoadedModel) -> None:
     """On adapted weights, beside dense under the same ones."""
     _, model = trained(base, RECIPES["kvlink2"])
@@ -662,6 +671,7 @@ def test_types_of_steps(base: LoadedModel) -> None:
 
 
 @pytest.mark.parametrize("compression", ["drop", "anchors"])
+@pytest.mark.slow
 def test_compressed_documents_in_a_session(base: LoadedModel, compression: str) -> None:
     """The method's own, shorter prompt is in the record beside dense's; no error by token can be told."""
     _, model = trained(base, RECIPES["anchors"])

@@ -138,6 +138,7 @@ def test_where_keys_are_normed_their_part_is_left_out() -> None:
     assert low.down[1, 1].all()
 
 
+@pytest.mark.slow
 def test_shared_is_the_readers_projections_over_the_writers_states() -> None:
     """(X_i W + (X_i A) B_j), against transformers, at every layer; and nothing of it is forwarded."""
     found, shared, method = received(adapted(), LRAgentOptions())
@@ -215,6 +216,7 @@ def test_an_adapter_of_zero_is_plain_reuse(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["shared", "own"])
+@pytest.mark.slow
 def test_an_adapter_of_the_last_layers_keys_and_values_is_exact(form: str) -> None:
     """All that separates the two caches is the low-rank part, and it is put back; left out, it is missed."""
     model = adapted(("k_proj", "v_proj"), first=2)
@@ -240,6 +242,7 @@ def test_left_out_it_is_full_reuse_between_variants() -> None:
     tiny.assert_same(found, other, len(ids()))
 
 
+@pytest.mark.slow
 def test_the_base_takes_over_from_an_adapter_without_its_part() -> None:
     found, shared, _ = received(adapted(), LRAgentOptions(), writer="tuned", reader="")
     given, got = inputs(adapted(), ids()[:shared]), kv(found, shared)
@@ -247,6 +250,7 @@ def test_the_base_takes_over_from_an_adapter_without_its_part() -> None:
     assert tiny.error(got.keys, projected(tiny.model(), "k_proj", given)) <= TOLERANCE
 
 
+@pytest.mark.slow
 def test_left_out_the_writers_part_stays() -> None:
     found, shared, _ = received(adapted(), LRAgentOptions("none"), writer="tuned", reader="")
     kept = Engine(adapted()).prefill(ids())[0]

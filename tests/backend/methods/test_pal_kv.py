@@ -218,6 +218,7 @@ def test_only_the_new_text_is_read_afresh(tiny: LoadedModel) -> None:
     assert error(mine.keys[:, :, :, :end], dense.keys[:, :, :, :end]) <= TOLERANCE
 
 
+@pytest.mark.slow
 def test_pal_kv_with_texts_of_one_writer_is_kvcomm(tiny: LoadedModel) -> None:
     """The question is alone in its kind; with one candidate source there is nothing to pool."""
     lab, order = JudgeLab(tiny), Order()

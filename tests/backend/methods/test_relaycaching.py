@@ -45,6 +45,7 @@ def answers() -> list[int]:
 
 
 @pytest.mark.parametrize("options", [{"choice": "all"}, {"deviation": 0.0, "last_layer": 255}])
+@pytest.mark.slow
 def test_all_layers_and_tokens_repaired_is_dense(options: dict[str, Any]) -> None:
     assert_same(execute(**options), walked().dense[3], total())
 

@@ -249,6 +249,7 @@ def test_scores_are_what_they_are_named_for(walked: Walk) -> None:
     assert torch.allclose(seen.scores["deviation"][two[0] : two[1]].cpu(), wanted.cpu(), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_over_kvcomm_it_has_kvcomms_plan_and_pools(tiny_model: LoadedModel) -> None:
     """With the same pools, the same gate and corrections; what is computed again is the only difference."""
     session = LabSession(tiny_model)

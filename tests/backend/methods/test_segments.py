@@ -229,6 +229,7 @@ def test_what_is_alike_is_verified_exactly() -> None:
     assert found is None, "three tokens more are more than the rules allow"
 
 
+@pytest.mark.slow
 def test_the_index_finds_what_is_alike() -> None:
     rng, store = random.Random(1), SegmentStore(replace(RULES, permutations=128), 1 << 30)
     prompts = [tuple(rng.randrange(1000) for _ in range(80)) for _ in range(30)]
@@ -350,6 +351,7 @@ def test_an_index_is_made_anew_when_most_of_it_is_gone(monkeypatch: pytest.Monke
         max_size=25,
     )
 )
+@pytest.mark.slow
 def test_no_trust_domain_is_ever_crossed(steps: list[tuple[str, Owner, int, int]]) -> None:
     """Whatever is added, evicted and forked in whatever order: what is found was added by the one who asks,
     and its bytes are that one's."""

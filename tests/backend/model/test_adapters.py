@@ -24,6 +24,7 @@ def embedded() -> LoadedModel:
     return load_model("embedded", device="cpu")
 
 
+@pytest.mark.slow
 def test_every_shipped_file_fits_the_embedded_model_and_no_other(
     embedded: LoadedModel, tiny_model: LoadedModel
 ) -> None:
@@ -62,6 +63,7 @@ def test_the_brief_judge_is_taught_the_judges_verdict_in_fewer_words() -> None:
         assert "The answer is" not in said
 
 
+@pytest.mark.slow
 def test_an_adapted_copy_is_what_loading_makes_and_leaves_the_base_alone(embedded: LoadedModel) -> None:
     before = base_hash(embedded.module)
     made, loaded = adapted(embedded, "kvlink5"), load_model("embedded+kvlink5", device="cpu")

@@ -137,6 +137,7 @@ def as_fp8(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_weights_that_were_published_in_fp8_run(folder: Path) -> None:
     """Loaded, certified, and reused from; a device that does not compute in 8 bits widens them."""
     whole = load_model(str(folder), device="cpu")

@@ -144,6 +144,7 @@ def test_less_precise_numbers_give_the_same_certificate(family: str, dtype: torc
     ]
 
 
+@pytest.mark.slow
 def test_a_family_with_states_beside_keys_is_refused_in_words() -> None:
     with pytest.raises(ModelError, match="cannot read with the lab's cache") as refused:
         load("falcon_h1")

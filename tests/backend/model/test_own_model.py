@@ -34,6 +34,7 @@ def own(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.sampled(3)) if name in LONG else name for name in OWN]
 )
+@pytest.mark.slow
 def test_every_scenario_ends_with_a_record(own: LoadedModel, name: str) -> None:
     preset = load_preset(name)
     [example] = preset_requests(preset, 1)

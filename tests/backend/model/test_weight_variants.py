@@ -45,6 +45,7 @@ def records(tiny_model: LoadedModel, other: LoadedModel) -> list[RunRecord]:
     return [run(session, request(METHODS, q, flow=mixed())) for q in (*QUESTIONS[:2], QUESTIONS[0])]
 
 
+@pytest.mark.slow
 def test_dense_reads_with_each_agents_own_weights(
     tiny_model: LoadedModel, other: LoadedModel, records: list[RunRecord]
 ) -> None:
@@ -109,6 +110,7 @@ def test_a_twin_changes_nothing(tiny_model: LoadedModel) -> None:
     assert not any("Weights differ" in note for note in plain.notes)
 
 
+@pytest.mark.slow
 def test_a_pipeline_of_one_kind_is_that_of_a_lab_of_its_weights(
     tiny_model: LoadedModel, other: LoadedModel
 ) -> None:
@@ -137,6 +139,7 @@ def test_a_pipeline_of_one_kind_is_that_of_a_lab_of_its_weights(
     assert both[0].notes == both[1].notes
 
 
+@pytest.mark.slow
 def test_turns_and_warm_up_keep_an_agents_weights(tiny_model: LoadedModel, other: LoadedModel) -> None:
     session = LabSession(tiny_model, others={"tuned": other})
     asked = request(("dense", "oracle"), QUESTIONS[2], flow=mixed(turns=2))

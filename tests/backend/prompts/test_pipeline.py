@@ -76,6 +76,7 @@ def test_parts_in_order() -> None:
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1))
+@pytest.mark.slow
 def test_any_text_survives(text: str) -> None:
     if text.strip():
         template = PromptTemplate.parse(text)

@@ -59,6 +59,7 @@ SEEDS = st.integers(0, 10**9)
 @given(
     seed=SEEDS, held_out=st.booleans(), wording=st.sampled_from(WORDINGS), level=st.sampled_from([0, 0.5, 1])
 )
+@pytest.mark.slow
 def test_every_target_is_true(task: str, seed: int, held_out: bool, wording: str, level: float) -> None:
     style = Style(wording, level)
     document = make_document(random.Random(seed), task, held_out=held_out, style=style)
@@ -191,6 +192,7 @@ def test_one_fact_answers_each_hop(seed: int, hops: int, others: int, unseen: bo
         assert {said.object for said in same} == {last.object}, "no second object of the same"
 
 
+@pytest.mark.slow
 def test_judges_meet_every_case() -> None:
     rng = random.Random(0)
     for kind in judging.KINDS:
@@ -362,6 +364,7 @@ def test_a_part_of_training_is_what_the_presets_say(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", sorted({*EVALUATED} - {"documents", "prefix"}))
+@pytest.mark.slow
 def test_unseen_wordings_are_never_trained_on(task: str) -> None:
     rng = random.Random(6)
     drawn = {
@@ -413,6 +416,7 @@ def test_open_loops_are_true(seed: int, kind: str, unseen: bool) -> None:
 
 
 @pytest.mark.parametrize("task", sorted({*EVALUATED} - {"tools"}))
+@pytest.mark.slow
 def test_documents_grow_with_the_level(task: str) -> None:
     rng = random.Random(7)
     low, high = (

@@ -76,6 +76,7 @@ def test_a_link_is_given_when_the_repository_has_the_run_and_not_before(tmp_path
     assert (made.held_bytes, list((tmp_path / "shared").iterdir())) == (0, [])
 
 
+@pytest.mark.slow
 def test_expired_runs_are_deleted_there_too_if_not_now_then_later(tmp_path: Path) -> None:
     hub, now = FakeHub(), [1_800_000_000.0]
     made = store(tmp_path, hub, lifetime_days=2, clock=lambda: now[0])

@@ -266,6 +266,7 @@ def record() -> RunRecord:
     return make_record(layers=3)
 
 
+@pytest.mark.slow
 def test_a_bundle_gives_back_the_run_and_the_bench(record: RunRecord) -> None:
     made = Bundle(record, BODY, {"ttft": "a,b\n1,2\n"}, b"tensors")
     content = made.to_bytes()
@@ -382,6 +383,7 @@ def test_a_torn_bundle_is_refused(record: RunRecord) -> None:
         lambda b: b.update(notes={"a": "b"}),
     ],
 )
+@pytest.mark.slow
 def test_a_record_with_a_value_of_another_type_is_refused(change: Any, record: RunRecord) -> None:
     with zipfile.ZipFile(io.BytesIO(record.to_bytes())) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}

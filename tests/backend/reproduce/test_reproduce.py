@@ -411,6 +411,7 @@ def test_a_sweep_is_repeated_behind_several_warm_ups(
     assert task["draw"] == "random", "the first ones would be the same behind every warm-up"
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_and_goes_on(
     tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -553,6 +554,7 @@ def test_a_data_set_that_is_not_there_is_named(
 # -- whole requests, energy
 
 
+@pytest.mark.slow
 def test_a_method_alone_serves_whole_requests(tiny_model: LoadedModel) -> None:
     flow = tiny.pipeline(tokens=4)
     examples = [Example({"user_question": q}, "1") for q in QUESTIONS[:2]]
@@ -590,6 +592,7 @@ def test_joules_are_the_gpus_counter(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- the command
 
 
+@pytest.mark.slow
 def test_the_command_lists_runs_and_refuses(
     tmp_path: Path,
     tiny_model: LoadedModel,

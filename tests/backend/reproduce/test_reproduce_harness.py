@@ -170,6 +170,7 @@ def test_benchmarks_are_asked_under_every_set_of_weights(folder: Path, tmp_path:
         ours(one, asked(tmp_path / "other", folder), stopped)
 
 
+@pytest.mark.slow
 def test_as_many_questions_as_were_asked_for(folder: Path, tmp_path: Path) -> None:
     one = table(ARC)
     found = ours(one, asked(tmp_path / "out", folder, problems=3))
@@ -179,6 +180,7 @@ def test_as_many_questions_as_were_asked_for(folder: Path, tmp_path: Path) -> No
     assert ours(one, asked(tmp_path / "out", folder))["base"][0]["of"] == 2, "one after another"
 
 
+@pytest.mark.slow
 def test_a_model_without_a_chat_template_is_asked_plainly(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +198,7 @@ def test_a_model_without_a_chat_template_is_asked_plainly(
         assert ("What is 2 + 3?" in seen) is (template is None), "as it stands, or wrapped"
 
 
+@pytest.mark.slow
 def test_a_series_goes_on_where_one_part_has_no_data(folder: Path, tmp_path: Path) -> None:
     whole = find("kvlink-table-5").scales["paper"].plan
     assert isinstance(whole, SeriesPlan)
@@ -214,6 +217,7 @@ def test_intervals_of_shares_end_at_nothing_and_at_all() -> None:
     assert _value({**marks, "acc,none": 0.25}, "acc,none", 4) == Value(0.25, 0.0, 0.74, 4)
 
 
+@pytest.mark.slow
 def test_a_task_that_cannot_be_asked_is_named(folder: Path, tmp_path: Path) -> None:
     lacking = HarnessTask("piqa", {"PiQA": "acc,none"})
     with pytest.raises(OptionError, match=r"The benchmark piqa cannot be asked \(.*FOLDER with one"):

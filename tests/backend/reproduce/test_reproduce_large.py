@@ -123,6 +123,7 @@ def small(name: str, **changes: Any) -> Reproduction:
     return replace(one, scales={**one.scales, "embedded": replace(scaled, plan=plan)})
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_in_workers_and_no_model_here(
     tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +182,7 @@ def own_models() -> Reproduction:
     return replace(one, lines=lines)
 
 
+@pytest.mark.slow
 def test_a_task_runs_on_the_model_that_the_paper_ran_it_on(
     tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +202,7 @@ def test_a_task_runs_on_the_model_that_the_paper_ran_it_on(
     assert [place for place, _ in placed] == [("embedded", 40), ("org/other", 1), ("org/other", 40)]
 
 
+@pytest.mark.slow
 def test_a_model_that_was_named_runs_all(
     tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ def test_every_line_has_its_weights_declared(one: Reproduction) -> None:
             assert column.metric in {label for label, *_ in made}
 
 
+@pytest.mark.slow
 def test_the_declared_needs_decide_what_is_trained(
     trained: Trained, context: Callable[..., Context], tmp_path: Path, tiny_model: LoadedModel
 ) -> None:
@@ -281,6 +282,7 @@ def test_figure_6_trains_what_it_needs_and_fills_its_columns(
     assert load_links(file)[0].facts["shuffle"] is False
 
 
+@pytest.mark.slow
 def test_unshuffled_questions_are_answered_by_the_first_documents() -> None:
     rng = random.Random(7)
     places: dict[bool, list[int]] = {False: [], True: []}

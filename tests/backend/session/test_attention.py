@@ -77,6 +77,7 @@ def rows_of(model: LoadedModel, rows: list[int], held: int = 30) -> AttentionRow
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "mistral"])
+@pytest.mark.slow
 def test_rows_are_those_of_eager_attention(kind: str) -> None:
     model = small(kind)
     found, wanted = rows_of(model, [0, 5, 10]), eager(model, TOKENS)[:, :, [30, 35, 40]]

@@ -21,6 +21,7 @@ from backend.prompts.presets import PRESET_FOLDER, load_preset
 from backend.session.session import LabSession
 
 
+@pytest.mark.slow
 def test_a_model_is_timed_once_for_all_visitors(
     tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,7 @@ def test_only_what_parts_from_dense_is_decoded(
     assert decoded == []
 
 
+@pytest.mark.slow
 def test_decisions_are_told_before_the_model_reads(
     tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +222,7 @@ def test_pools_and_log_are_left_alone(tiny_model: LoadedModel) -> None:
     assert session.reading is None
 
 
+@pytest.mark.slow
 def test_what_cannot_be_changed_is_refused(tiny_model: LoadedModel) -> None:
     session, before = sent(tiny_model, FIRST)
     asked = before.request

@@ -106,6 +106,7 @@ def test_pinned_checks_cost_nothing_and_say_what_the_outcomes_say(tiny_model: Lo
     assert not tiny.run(LabSession(tiny_model), tiny.request(("dense", "naive"))).shadow
 
 
+@pytest.mark.slow
 def test_free_checks_read_the_methods_own_prompt_densely(tiny_model: LoadedModel) -> None:
     """What dense would have answered to that very prompt, at the price of reading it."""
     asked = tiny.request(("dense", "naive", "kvcomm"), mode="free", shadow=True)

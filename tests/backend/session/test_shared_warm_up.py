@@ -98,6 +98,7 @@ def test_a_copied_warm_up_is_the_computed_one(tiny_model: LoadedModel) -> None:
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.slow
 def test_nobody_shares_memory_with_another(tiny_model: LoadedModel) -> None:
     asked = tiny.request()
     sessions = [LabSession(tiny_model) for _ in range(3)]
@@ -113,6 +114,7 @@ def test_nobody_shares_memory_with_another(tiny_model: LoadedModel) -> None:
     assert seen(tiny.run(late, asked)) == seen(tiny.run(sessions[2], asked)) == expected
 
 
+@pytest.mark.slow
 def test_a_copy_that_is_written_to_reaches_nobody(tiny_model: LoadedModel) -> None:
     asked = tiny.request()
     sessions = [LabSession(tiny_model) for _ in range(2)]
@@ -125,6 +127,7 @@ def test_a_copy_that_is_written_to_reaches_nobody(tiny_model: LoadedModel) -> No
 
 
 @pytest.mark.parametrize("left", ["cancelled run", "look at the pools"])
+@pytest.mark.slow
 def test_what_was_there_before_a_warm_up_is_not_everybodys(tiny_model: LoadedModel, left: str) -> None:
     """A cancelled run leaves no history, but its texts encoded by themselves stay in the log."""
     secret = "A secret: Zoe hid 3 rings. How many rings?"
@@ -151,6 +154,7 @@ def test_what_was_there_before_a_warm_up_is_not_everybodys(tiny_model: LoadedMod
         assert min(log.samples) == 1
 
 
+@pytest.mark.slow
 def test_a_warm_up_that_cannot_be_kept_is_done_all_the_same(
     tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +219,7 @@ def test_what_fits_beside_all(total: int | None, free: int | None, fits: bool) -
     assert memory.spare(40) is fits
 
 
+@pytest.mark.slow
 def test_other_weights_and_no_methods(tiny_model: LoadedModel) -> None:
     warm(LabSession(tiny_model), tiny.request())
     sibling = LabSession(tiny_model, others={"other": tiny.model(seed=1)})
@@ -304,6 +309,7 @@ def test_only_the_same_public_requests_come_filled(tiny_model: LoadedModel, chan
         assert WarmUpCache.on(tiny_model).held == held
 
 
+@pytest.mark.slow
 def test_what_every_method_answers_itself_is_never_shared(tiny_model: LoadedModel) -> None:
     """Free: each method has a stream of its own, and a copy of dense's would leave the others empty."""
     asked = tiny.request(mode="free")

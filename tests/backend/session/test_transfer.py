@@ -31,6 +31,7 @@ def of(record: RunRecord, method: str) -> list[Transfer]:
     return found
 
 
+@pytest.mark.slow
 def test_a_bare_copy_is_read_as_it_was_turned(record: RunRecord) -> None:
     for t in of(record, "naive"):
         assert t.moved_by == t.start - t.first_position

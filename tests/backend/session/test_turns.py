@@ -184,6 +184,7 @@ def test_dense_is_a_loop_over_the_plain_model(tiny_model: LoadedModel, records: 
             assert answer
 
 
+@pytest.mark.slow
 def test_exact_methods_equal_dense_in_every_turn(records: list[RunRecord]) -> None:
     for record in records:
         for agent in record.agents:
@@ -240,6 +241,7 @@ def test_the_cache_is_the_one_that_writing_left(tiny_model: LoadedModel) -> None
         assert set(sample.offsets) == readers, "one sample, whoever reads it and when"
 
 
+@pytest.mark.slow
 def test_free_running_each_method_remembers_its_own_turn(tiny_model: LoadedModel) -> None:
     record = run(LabSession(tiny_model), request(METHODS, flow=turned(3), mode="free"))
     texts = set()
@@ -349,6 +351,7 @@ def test_turns_that_only_repeat_are_told() -> None:
     assert not notices(turned(2))
 
 
+@pytest.mark.slow
 def test_a_prompt_that_grows_too_long_names_its_turn(tiny_model: LoadedModel) -> None:
     """What fits in the first turn need not fit with what was written in it."""
     flow = Pipeline(
@@ -409,6 +412,7 @@ def test_one_edge_back_is_refused(flow: Pipeline, rng: Any) -> None:
         replace(flow, agents=agents)
 
 
+@pytest.mark.slow
 def test_eight_agents_in_a_lattice_run_and_agree(tiny_model: LoadedModel) -> None:
     """Each reads every one before it and what it wrote itself a turn ago; true offsets give dense."""
     agents = tuple(
@@ -443,6 +447,7 @@ def test_records_round_trip_and_old_ones_open(records: list[RunRecord]) -> None:
     assert RunRecord.load(first).request.pipeline.turns == 1
 
 
+@pytest.mark.slow
 def test_every_figure_draws_every_turn(records: list[RunRecord]) -> None:
     record = RunRecord.from_bytes(records[-1].to_bytes())
     for agent in (1, 1_000_001, 2_000_003):
@@ -486,6 +491,7 @@ def test_the_page_refuses_other_turns(turns: Any) -> None:
     assert "1 to 8" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_command_line_runs_turns(
     tiny_model: LoadedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:

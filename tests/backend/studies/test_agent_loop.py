@@ -210,6 +210,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [without_times(json.loads(line)) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_as_if_it_had_not_been(tiny_model: LoadedModel, tmp_path: Path) -> None:
     request = asked(modes=("pinned",))
     whole, torn = tmp_path / "whole.jsonl", tmp_path / "torn.jsonl"
@@ -337,6 +338,7 @@ def test_turns_are_shown_with_their_fragments(pinned: list[RunRecord]) -> None:
     assert "Turn 4" in turns_html(one.outcomes, one.labels, {}, {"dense": "Thought"})
 
 
+@pytest.mark.slow
 def test_the_command_writes_rows_summary_and_record(
     tiny_model: LoadedModel,
     monkeypatch: pytest.MonkeyPatch,

@@ -92,6 +92,7 @@ def test_a_killed_batch_goes_on_where_it_stopped(
     assert told(rows) == told(RowFile(whole).rows())
 
 
+@pytest.mark.slow
 def test_a_finished_batch_does_nothing(tiny_model: LoadedModel, whole: Path, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(whole.read_bytes())
@@ -101,6 +102,7 @@ def test_a_finished_batch_does_nothing(tiny_model: LoadedModel, whole: Path, tmp
     assert session.engine.forwarded_tokens == 0
 
 
+@pytest.mark.slow
 def test_a_longer_batch_adds_to_a_shorter_one(tiny_model: LoadedModel, whole: Path, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     send(tiny_model, batch(2, modes=("pinned",)), path)

@@ -100,6 +100,7 @@ def test_a_fault_in_one_half_is_found_as_that_half(read: Read, half: Any) -> Non
     assert record.found.parts == (planted,)
 
 
+@pytest.mark.slow
 def test_two_faults_are_found_as_a_pair_or_not_at_all(read: Read) -> None:
     planted = (read.part(0, 1), read.part(1, 2))
     record = read.search(read.broken(*planted))
@@ -113,6 +114,7 @@ def test_two_faults_are_found_as_a_pair_or_not_at_all(read: Read) -> None:
     assert not alone.spent
 
 
+@pytest.mark.slow
 def test_pairs_are_made_of_what_helps_most_alone(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three segments that differ one does no harm; with room for one pair it has to be the other two."""
     monkeypatch.setattr("backend.studies.blame.PAIRED", 2)

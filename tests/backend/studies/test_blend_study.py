@@ -32,6 +32,7 @@ def study(tiny_model: LoadedModel) -> BlendStudy:
     return found[-1]
 
 
+@pytest.mark.slow
 def test_at_share_one_every_choice_is_dense(study: BlendStudy) -> None:
     for name in ("keys", "values", "chosen", "kl"):
         assert getattr(study, name).shape == (len(CHOICES), 2, 3, 3)

@@ -53,12 +53,14 @@ def test_every_example_still_holds(entry: GalleryEntry, embedded: LoadedModel) -
     assert holds(embedded, entry)
 
 
+@pytest.mark.slow
 def test_the_check_can_fail(embedded: LoadedModel) -> None:
     entry = ENTRIES[0]
     assert not holds(embedded, replace(entry, reused=(entry.reused or "") + "0"))
     assert not holds(embedded, replace(entry, expected=entry.expected + "0"))
 
 
+@pytest.mark.slow
 def test_judging_by_hand(embedded: LoadedModel) -> None:
     entry = ENTRIES[0]
     preset = load_preset(entry.preset)
@@ -98,6 +100,7 @@ def test_it_is_written_and_read(tmp_path: Path) -> None:
     assert effects == sorted(effects), "flips come first"
 
 
+@pytest.mark.slow
 def test_a_run_asks_for_dense_and_position_only_reuse(embedded: LoadedModel) -> None:
     entry = ENTRIES[0]
     record = try_example(embedded, load_preset(entry.preset), entry.example)

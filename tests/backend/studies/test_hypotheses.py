@@ -84,6 +84,7 @@ def test_the_record_holds_every_turn_of_every_method(measured: tuple[HypothesesR
     assert HypothesesRecord.from_bytes(record.to_bytes()) == record
 
 
+@pytest.mark.slow
 def test_a_killed_experiment_goes_on(
     tiny_model: LoadedModel, measured: tuple[HypothesesRecord, Path], tmp_path: Path
 ) -> None:

@@ -145,6 +145,7 @@ def logged_run(logged: LoggedCalls, index: int, sections: Any, model: Any) -> An
     return done.record  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_what_a_layout_does_not_change_reads_the_same_tokens(
     moved: tuple[Path, ReadingRecord], tiny_model: Any
 ) -> None:
@@ -193,6 +194,7 @@ def test_near_ties_are_told_apart(moved: tuple[Path, ReadingRecord]) -> None:
     assert (line["tool_flips"]["count"], line["tool_flips"]["of"]) == (2, 2)
 
 
+@pytest.mark.slow
 def test_a_tie_of_dense_is_a_near_tie(tiny_model: Any, tmp_path: Path) -> None:
     """With a floor above every gap all that changes may be rounding; with none nothing may."""
     path = write(tmp_path / "log.jsonl", [f"It is {n} past nine.\n\n{RULES}" for n in range(10, 14)])
@@ -214,6 +216,7 @@ def test_a_tie_of_dense_is_a_near_tie(tiny_model: Any, tmp_path: Path) -> None:
     assert {(True, True), (True, False)} <= seen
 
 
+@pytest.mark.slow
 def test_the_command_tries_the_layouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny.llama().save_pretrained(tmp_path / "model")
     tiny.tokenizer().save_pretrained(tmp_path / "model")

@@ -168,6 +168,7 @@ def alike(one: tuple[int, ...], other: tuple[int, ...]) -> Any:
         yield a
 
 
+@pytest.mark.slow
 def test_the_command_reads_with_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny.llama().save_pretrained(tmp_path / "model")
     tiny.tokenizer().save_pretrained(tmp_path / "model")

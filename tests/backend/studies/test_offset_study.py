@@ -104,6 +104,7 @@ def freed(model: LoadedModel, keys: torch.Tensor, start: int) -> torch.Tensor:
 # -- one text behind several prefixes
 
 
+@pytest.mark.slow
 def test_behind_an_empty_prefix_nothing_changes(record: OffsetStudy) -> None:
     for name in ("keys", "values", "unmoved"):
         assert getattr(record, name)[0].max() <= 1e-5

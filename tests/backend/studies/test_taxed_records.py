@@ -58,6 +58,7 @@ def test_a_run_has_that_of_the_full_read(tiny_model: LoadedModel) -> None:
     assert replace(record, prompts=earlier).boundary_tax is None
 
 
+@pytest.mark.slow
 def test_studies_on_the_page(tiny_model: LoadedModel) -> None:
     lab = tiny.lab(tiny_model)
     values = tuple({"user_question": question} for question in tiny.QUESTIONS[:2])

@@ -88,6 +88,7 @@ def test_two_readings_cost_both_and_the_full_read_where_they_differ(tmp_path: Pa
     assert not any(AGREE in p.method and p.cost.value >= 1 for p in found.points)
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_where_it_stopped(tmp_path: Path) -> None:
     path, runner = tmp_path / "rows.sqlite", Runner()
     with SweepStore(path) as store:

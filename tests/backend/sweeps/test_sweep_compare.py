@@ -219,6 +219,7 @@ def test_what_has_no_counterpart_is_told_at_the_end() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(["method", "request_order", "temperature"]))
+@pytest.mark.slow
 def test_turned_round_a_comparison_says_the_same(seed: int, axis: Axis) -> None:
     """Lost becomes won, the ratio its inverse, and p stays."""
     values = {
@@ -298,6 +299,7 @@ DIFFERENCES = st.floats(-100, 100).map(lambda x: round(x, 3))
 
 
 @given(st.lists(DIFFERENCES, max_size=6) | st.lists(DIFFERENCES, min_size=14, max_size=30))
+@pytest.mark.slow
 def test_wilcoxon_does_not_ask_which_is_which(values: list[float]) -> None:
     assert wilcoxon(values) == pytest.approx(wilcoxon([-v for v in values]))
 

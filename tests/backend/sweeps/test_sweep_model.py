@@ -134,12 +134,14 @@ def test_a_cancelled_sweep_keeps_what_was_finished(folder: Path, tiny_model: Loa
         assert seen == len(store.keys()) == 3
 
 
+@pytest.mark.slow
 def test_free_mode_has_no_fidelity(folder: Path, tiny_model: LoadedModel) -> None:
     rows = finish(sweep_of(folder, "modes: free", "[dense, naive]", 2), folder / "a.sqlite", tiny_model)
     assert {r.mode for r in rows} == {"free"}
     assert all(r.kl_first is None and r.near_tie is None for r in rows)
 
 
+@pytest.mark.slow
 def test_a_judge_goes_on_with_the_candidates_it_had(
     tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +170,7 @@ def test_a_judge_goes_on_with_the_candidates_it_had(
     assert len(more) == 12
 
 
+@pytest.mark.slow
 def test_rows_say_how_they_were_decoded(folder: Path, tiny_model: LoadedModel) -> None:
     judge = "{candidates: 2, answer_tokens: 4, max_new_tokens: [3, 4], orders: identity}"
     text = f"tasks: [tiny.yaml, {{judge: {judge}}}]\ntemperature: [0, 0.5]"
@@ -234,6 +237,7 @@ def test_a_trace_is_replayed_on_what_was_recorded(tmp_path: Path, tiny_model: Lo
     assert not set(before) & set(after)
 
 
+@pytest.mark.slow
 def test_the_command(
     folder: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

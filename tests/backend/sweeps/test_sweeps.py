@@ -552,6 +552,7 @@ def test_what_is_no_sweep_file_is_told_what_one_looks_like(text: str, found: str
         max_leaves=8,
     )
 )
+@pytest.mark.slow
 def test_whatever_a_file_holds_it_is_no_traceback(body: Any) -> None:
     for text in (json.dumps(body), str(body)):
         try:

@@ -78,6 +78,7 @@ def test_one_warm_up_has_no_interval_and_what_is_unknown_is_left_out() -> None:
     assert rate.value == 6 / 16
 
 
+@pytest.mark.slow
 def test_lines_are_over_all_warm_ups_and_the_tests_count_them() -> None:
     done = swept(TEXT, by_pool)
     assert (len(done.cells), len(done.line_cells)) == (12, 1)

@@ -68,6 +68,7 @@ def test_held_out_documents() -> None:
     assert {d.size for d in held_out_documents("judge", 12, "any", 0, size=4)} == {4}
 
 
+@pytest.mark.slow
 def test_evaluation_reads_what_the_lab_reads(tiny_model: LoadedModel, brief: int) -> None:
     documents = [held_out_documents(task, 1, "stock", 0)[0] for task in EVALUATED]
     texts = answers(tiny_model, documents, batch=2)

@@ -164,6 +164,7 @@ def test_methods_are_listed_with_their_options(kvlab: Any) -> None:
             assert field.help in out
 
 
+@pytest.mark.slow
 def test_version_and_help(kvlab: Any) -> None:
     assert kvlab("--version")[1].strip() == f"kvlab {__version__}"
     for command in ("serve", "methods", "certify", "run", "bench", "train-embedded", "evaluate-embedded"):

@@ -127,6 +127,7 @@ def test_a_turn_is_looked_at(lab: VisitStore, visit: Visit) -> None:
     assert "no longer" in agent_loop.open_in_pipeline(visit, {})["status"]
 
 
+@pytest.mark.slow
 def test_episodes_add_up_until_the_methods_change(lab: VisitStore, visit: Visit) -> None:
     def so_far(**changes: Any) -> int:
         last = merged(agent_loop.run(lab, visit, given(visit, turns=2, **changes)))

@@ -42,6 +42,7 @@ def test_without_a_run_there_is_nothing_to_look_into(visit: tuple[VisitStore, Vi
     assert "no run" in said(blame.SECTION.measure(lab, who, given()))["error_blame_measure"]
 
 
+@pytest.mark.slow
 def test_the_chosen_agent_is_looked_into(visit: tuple[VisitStore, Visit]) -> None:
     lab, who = visit
     engine: Any = who.engine

@@ -147,6 +147,7 @@ def record_of(lab: VisitStore, visit: Visit, given: dict[str, Any]) -> RunRecord
     return visit.records[visit.pages[documents.KEY].token]
 
 
+@pytest.mark.slow
 def test_documents_are_encoded_once(real: VisitStore) -> None:
     """Behind another question and in another order nothing is encoded again, and the result is the same as
     in a session that knows nothing."""

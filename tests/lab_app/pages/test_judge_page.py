@@ -301,6 +301,7 @@ def real() -> VisitStore:
     return VisitStore(model, tiny.lab)
 
 
+@pytest.mark.slow
 def test_a_typed_example_is_judged(real: VisitStore) -> None:
     visit = real.open()
     visit.pages[judge.KEY] = mine = JudgeState()

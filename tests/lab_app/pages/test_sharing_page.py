@@ -423,6 +423,7 @@ def test_whatever_a_browser_carries_is_answered(text: str) -> None:
 # -- the report
 
 
+@pytest.mark.slow
 def test_a_report_stands_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evil = "</script><script>alert(1)</script><img src=http://x.example/y>"
     made = make_record(layers=3)

@@ -138,6 +138,7 @@ def test_a_sweep_runs_shows_and_goes_on(lab: VisitStore, visit: Visit) -> None:
     assert (counts[0], counts[-1]) == (9, 12), "it goes on"
 
 
+@pytest.mark.slow
 def test_another_visit_has_rows_of_its_own(lab: VisitStore, visit: Visit) -> None:
     swept(visit)
     assert "computed already" not in sweep_page.refresh(lab.open(), given())["cost"]
@@ -231,6 +232,7 @@ def test_what_a_page_does_not_take_is_told_before_anything_is_opened(
     assert visit.cancel is None
 
 
+@pytest.mark.slow
 def test_lines_are_problems_or_a_trace(visit: Visit) -> None:
     problems = "\n".join(
         json.dumps({"question": f"What is {n} + 1?", "answer": f"#### {n + 1}"}) for n in range(4)
@@ -287,6 +289,7 @@ def test_a_file_of_problems_is_kept_under_a_name_of_ours(
     assert swept(visit, text).rows == 3
 
 
+@pytest.mark.slow
 def test_another_upload_takes_the_place_of_the_first(lab: VisitStore, visit: Visit) -> None:
     text = TEXT.replace("[math-2]", "[{pipeline: math-2, data: upload.jsonl, format: gsm8k}]")
     uploaded(visit, JSONL.encode())
@@ -510,6 +513,7 @@ def test_clear_differences_are_named(small: Swept) -> None:
     assert "Copy and reposition in math-2, given lost 9" in said
 
 
+@pytest.mark.slow
 def test_hostile_names_are_shown_as_text(visit: Visit) -> None:
     text = TEXT.replace("[math-2]", "[{pipeline: math-2, label: '<img src=x onerror=alert(1)>'}]")
     for view in views(swept(visit, text)):

@@ -207,6 +207,7 @@ def test_a_log_line_is_json_and_holds_no_words_of_a_failure() -> None:
     assert CANARY not in line
 
 
+@pytest.mark.slow
 def test_a_served_lab_answers_for_its_health_and_ends_on_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
     stream, said = io.StringIO(), list[dict[str, Any]]()
     for name in ("lab_app", "backend", "uvicorn", "gradio"):

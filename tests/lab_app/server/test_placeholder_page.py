@@ -24,6 +24,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> App:
     return build_app(FakeModel, engine=FakeSession, first_run=first, gallery=folder / "none.json")
 
 
+@pytest.mark.slow
 def test_the_first_run_is_in_the_document_itself(app: App) -> None:
     early = early_page(app.page, app.navigation)
     for part in ("kv-topbar", "kv-nav", "What would repair it", "kv-cell", "tokens to read", "kv-early-run"):

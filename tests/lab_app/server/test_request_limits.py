@@ -190,6 +190,7 @@ def test_an_address_of_ipv6_is_its_network(host: str, address: str) -> None:
     assert address_of(host) == address
 
 
+@pytest.mark.slow
 def test_a_session_copies_no_description_of_the_page() -> None:
     from fake_session import FakeModel, FakeSession
     from gradio.state_holder import SessionState

@@ -118,6 +118,7 @@ def ask(visitor: Visitor, text: str) -> Answer:
     return visitor.do("kv-run")
 
 
+@pytest.mark.slow
 def test_the_page_is_there_with_its_headers(client: httpx.Client) -> None:
     answer = client.get("/")
     assert answer.status_code == 200
@@ -146,6 +147,7 @@ def test_the_framework_forgets_who_left(
     assert found.tab not in kept
 
 
+@pytest.mark.slow
 def test_visitors_share_nothing(
     page: Page, client: httpx.Client, lab: tuple[VisitStore, str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -62,6 +62,7 @@ def record_of(events: Iterator[Any]) -> RunRecord:
     return next(event.record for event in events if isinstance(event, RunDone))
 
 
+@pytest.mark.slow
 def test_pools_are_those_of_a_session_that_kept_its_tensors(
     made: Callable[..., ZeroSession], tiny_model: Any, tiny_pipeline: Any
 ) -> None:

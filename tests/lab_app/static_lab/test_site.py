@@ -15,6 +15,7 @@ from lab_app.static_lab.settings import axes
 from lab_app.static_lab.site import ROOT, Entry, Site
 
 
+@pytest.mark.slow
 def test_links_of_documents_lead_to_pages_or_to_the_start(tmp_path: Path) -> None:
     made = Site(tmp_path / "out")
     build.add_documents(made)

@@ -423,6 +423,7 @@ def test_umap_repeats_and_separates_two_clusters() -> None:
 # -- the whole tab
 
 
+@pytest.mark.slow
 def test_the_tab_draws_old_records_and_empty_ones() -> None:
     """A record without sizes, weights and maps says so instead of failing."""
     old = make_record()

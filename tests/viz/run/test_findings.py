@@ -83,6 +83,7 @@ def line(method: str, same: float, ratio: float) -> SweepLine:
 
 
 @given(st.lists(st.tuples(st.sampled_from([0.5, 0.9, 1.0]), st.floats(0.2, 3)), min_size=1, max_size=3))
+@pytest.mark.slow
 def test_a_sweep_calls_nothing_far_that_is_the_same_and_nothing_faster_that_is_slower(
     found: list[tuple[float, float]],
 ) -> None:
