@@ -27,7 +27,7 @@ from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.pages.pipeline.examples import Gallery, as_checked
 from lab_app.pages.pipeline.form import Form
 from lab_app.pages.pipeline.form_json import asks, form_to_json
-from lab_app.pages.pipeline.live import follows, staleness, statement
+from lab_app.pages.pipeline.live import finished, follows, staleness, statement
 from lab_app.pages.pipeline.problems import problems
 from lab_app.pages.pipeline.results import compared, drawing, results
 from lab_app.pages.pipeline.running import in_line, paced, progress
@@ -227,7 +227,8 @@ class Handlers:
             yield from in_line(self.lab, cancel, turn)
             state(visit).ran, state(visit).own = statement(form), visit.shown or ""
             keep_form(visit, form_to_json(form, state(visit).example))
-            yield results(visit) | {"status": "", "tally": ""} | staleness(visit, state(visit).form or form)
+            last = results(visit) | {"tally": ""}
+            yield from finished(visit, last, lambda: staleness(visit, state(visit).form or form))
 
         yield from self._guarded(visit, form, work)
 

@@ -55,6 +55,16 @@ def staleness(visit: Visit, form: Form) -> Update:
     return {}
 
 
+def finished(visit: Visit, update: Update, told: Callable[[], Update]) -> Iterator[Update]:
+    """The last answer of a run or a change. It is large and takes its time, so an edit's smaller answer may
+    overtake it; what is ``told`` of such an edit then comes once more, behind it."""
+    first = told()
+    yield update | {"status": ""} | first
+    later = told()
+    if later and later != first:
+        yield later
+
+
 def change(visit: Visit, form: Form, picked: Picked, run: Callable[[], Iterator[Update]]) -> Iterator[Update]:
     """Change the run on the screen to what the form says of its methods: first what they decide, then their
     errors, then the answers that had to be decoded. ``run``: runs the form, where the run on the screen left
@@ -86,9 +96,12 @@ def change(visit: Visit, form: Form, picked: Picked, run: Callable[[], Iterator[
             state(visit).ran = statement(form)
             keep_form(visit, form_to_json(form, state(visit).example))
             state(visit).told_stale = False
-            latest = state(visit).form or form  # edited again meanwhile?
-            told = {} if follows(visit, latest) else staleness(visit, latest)
-            yield results(visit, picked=picked) | {"status": ""} | told
+
+            def told() -> Update:
+                latest = state(visit).form or form  # edited again meanwhile?
+                return {} if follows(visit, latest) else staleness(visit, latest)
+
+            yield from finished(visit, results(visit, picked=picked), told)
     except Exception as error:
         gone = isinstance(error, OptionError) and error.field == "run" and shown != state(visit).own
         if gone and state(visit).seconds <= RUN_SECONDS:

@@ -794,6 +794,24 @@ def test_a_question_edited_during_a_change_leaves_a_banner_at_its_end(
     assert handlers.refresh(visit, moved)["status"] == "", "taken back"
 
 
+@pytest.mark.parametrize("of", ["a run", "a change"])
+def test_an_edit_that_overtakes_the_last_answer_is_told_behind_it(
+    of: str, handlers: Handlers, visit: Visit
+) -> None:
+    """The last answer is large; one that was edited meanwhile may be on the page before it."""
+    form = finished_run(handlers, visit)
+    moved = dataclasses.replace(form, copies=(kvcomm_copy(),))
+    handlers.refresh(visit, moved)
+    steps = handlers.run(visit, moved) if of == "a run" else live.change(visit, moved, ("", "", ""), never)
+    for update in steps:
+        if "strip" in update and update.get("status") == "":
+            break
+    edited = dataclasses.replace(moved, values={"user_question": "Something else?"})
+    said = handlers.refresh(visit, edited)
+    assert ("status" in said) is (of == "a change"), "while a run goes on, its end says so"
+    assert "Run again" in last(steps)["status"]
+
+
 def test_an_emptied_question_keeps_the_banner(handlers: Handlers, visit: Visit) -> None:
     form = finished_run(handlers, visit)
     update = handlers.refresh(visit, dataclasses.replace(form, values={"user_question": ""}))
