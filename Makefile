@@ -43,21 +43,24 @@ lab: $(VENV)/.lab-stamp
 
 # A sample of what is slow or alike, with fewer drawn examples; test-all runs everything.
 test: SAMPLE := --sample
+# Few journeys are drawn: a second window would wait for servers of its own longer than it saves.
+test: WINDOWS := 1
+test-all: WINDOWS := $(JOBS)
 # Tests start processes of their own: without compiled files each would compile all that it imports again.
 test test-all: export PYTHONDONTWRITEBYTECODE :=
 test test-all:
 	@$(MAKE) --no-print-directory -j $(JOBS) lint chromium
-	@$(MAKE) --no-print-directory -j 2 tests-of-code tests-in-browser SAMPLE=$(SAMPLE)
+	@$(MAKE) --no-print-directory -j 2 tests-of-code tests-in-browser SAMPLE=$(SAMPLE) WINDOWS=$(WINDOWS)
 	$(BIN)/python -m pytest -m alone $(SAMPLE) $(or $(ARGS),tests/backend/sweeps); $(SOME)
 
 # These run beside each other, for journeys often wait for their page; the others stand back (nice), for a page that
 # waits for its clicks too long fails. What the journeys print is shown when they have ended.
-SPREAD := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+SPREAD := $(BIN)/python -m pytest --dist worksteal
 tests-of-code:
-	OMP_NUM_THREADS=1 nice -n 5 $(SPREAD) -m "not alone and not browser" $(SAMPLE) $(ARGS); $(SOME)
+	OMP_NUM_THREADS=1 nice -n 5 $(SPREAD) -n $(JOBS) -m "not alone and not browser" $(SAMPLE) $(ARGS); $(SOME)
 tests-in-browser:
 	@mkdir -p build
-	OMP_NUM_THREADS=1 $(SPREAD) -m "browser and not alone" $(SAMPLE) $(or $(ARGS),tests/browser) >build/browser.log 2>&1; \
+	OMP_NUM_THREADS=1 $(SPREAD) -n $(WINDOWS) -m "browser and not alone" $(SAMPLE) $(or $(ARGS),tests/browser) >build/browser.log 2>&1; \
 	    found=$$?; cat build/browser.log; [ $$found = 5 ] || exit $$found
 
 # ARGS may choose tests of one kind only: that another run found none is no failure.

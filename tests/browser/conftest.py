@@ -30,7 +30,7 @@ PATIENCE = 120_000  # ms; a slow machine is no failure
 expect.set_options(timeout=PATIENCE)
 
 
-JOURNEYS = 4  # of the journeys a sample keeps one in so many, but for those marked sampled(1)
+JOURNEYS = 6  # of the journeys a sample keeps one in so many, but for those marked sampled(1)
 
 
 @pytest.hookimpl(tryfirst=True)

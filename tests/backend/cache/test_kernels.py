@@ -260,7 +260,7 @@ def test_kernels_on_the_device() -> None:
 @pytest.mark.skipif(
     find_spec("triton") is None, reason="Triton is not installed (it comes with torch for CUDA)"
 )
-@pytest.mark.slow
+@pytest.mark.sampled(32)
 def test_kernels_through_tritons_interpreter() -> None:
     """In a process of its own: Triton reads the switch when it is first imported."""
     root = Path(__file__).parents[3]

@@ -68,7 +68,7 @@ def spilled(code: Any, path: Path) -> int:
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
 @pytest.mark.parametrize(("rotated", "interleaved"), [(128, False), (64, False), (128, True)])
-@pytest.mark.slow
+@pytest.mark.sampled(32)
 def test_a_blend_reads_in_wide_loads(
     capability: int, dtype: str, rotated: int, interleaved: bool, tmp_path: Path
 ) -> None:
@@ -89,7 +89,7 @@ def test_a_blend_reads_in_wide_loads(
 
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
-@pytest.mark.slow
+@pytest.mark.sampled(32)
 def test_distances_read_in_wide_loads(capability: int, dtype: str, tmp_path: Path) -> None:
     code = compiled(
         fused._squared_distances, capability, dtype, ("rows",), block=fused.TOKENS, width=fused.FEATURES

@@ -20,7 +20,7 @@ from families import FAMILIES, LEFT_OUT
 from backend.methods.registry import method_class, method_names
 
 pytest.importorskip("torch.utils.backend_registration")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sampled(32)
 ROOT = Path(__file__).parents[3]
 HELPERS = ROOT / "tests" / "helpers"
 NEAR = 1e-6

@@ -174,7 +174,7 @@ def test_dense_agrees_with_itself_in_every_order(tiny: LoadedModel) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["joint", "pairwise"])
-@pytest.mark.slow
+@pytest.mark.sampled(32)
 def test_orders_decoded_at_once_are_what_each_is_alone(
     tiny: LoadedModel, protocol: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -170,7 +170,7 @@ def test_benchmarks_are_asked_under_every_set_of_weights(folder: Path, tmp_path:
         ours(one, asked(tmp_path / "other", folder), stopped)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(32)
 def test_as_many_questions_as_were_asked_for(folder: Path, tmp_path: Path) -> None:
     one = table(ARC)
     found = ours(one, asked(tmp_path / "out", folder, problems=3))

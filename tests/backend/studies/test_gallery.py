@@ -47,7 +47,7 @@ def test_there_are_enough_of_both() -> None:
     assert all((entry.dense == entry.reused) == (entry.effect == "harmless") for entry in ENTRIES)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_every_example_still_holds(entry: GalleryEntry, embedded: LoadedModel) -> None:
     assert holds(embedded, entry)
