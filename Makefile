@@ -2,8 +2,9 @@
 # make test    install what the tests need, then run every check
 #
 # Variables: MODEL (a hub id or a folder; empty: the model that ships), PYTHON (3.11 or newer), VENV, HOST, PORT, ARGS
-# (more for `kvlab serve` or pytest), JOBS (tests of a kind that run at once) and TORCH_INDEX, the package index to take torch from.
-# Empty: pip's own configuration decides. A value is remembered in the environment, so it has to be given once.
+# (more for `kvlab serve` or pytest), JOBS (tests that run at once), WINDOWS (browser tests that do) and TORCH_INDEX,
+# the package index to take torch from. Empty: pip's own configuration decides. A value is remembered in the
+# environment, so it has to be given once.
 
 PYTHON      ?= python3
 VENV        ?= .venv
@@ -13,6 +14,7 @@ TORCH_INDEX ?=
 MODEL       ?=
 ARGS        ?=
 JOBS        ?= 2
+WINDOWS     ?= 1
 
 BIN         := $(VENV)/bin
 PIP         := $(BIN)/python -m pip --disable-pip-version-check -qq
@@ -48,17 +50,16 @@ test: WINDOWS := 1
 test-all: WINDOWS := $(JOBS)
 # Tests start processes of their own: without compiled files each would compile all that it imports again.
 test test-all: export PYTHONDONTWRITEBYTECODE :=
-test test-all:
-	@$(MAKE) --no-print-directory -j $(JOBS) lint chromium
-	@$(MAKE) --no-print-directory -j 2 tests-of-code tests-in-browser SAMPLE=$(SAMPLE) WINDOWS=$(WINDOWS)
-	$(BIN)/python -m pytest -m alone $(SAMPLE) $(or $(ARGS),tests/backend/sweeps); $(SOME)
+test test-all: $(VENV)/.test-stamp
+	@$(MAKE) --no-print-directory -j 3 tests-in-browser tests-of-code lint SAMPLE=$(SAMPLE) WINDOWS=$(WINDOWS)
+	$(BIN)/python -m pytest -m alone $(SAMPLE) $(or $(ARGS),tests/backend/sweeps/test_ray_cluster.py); $(SOME)
 
 # These run beside each other, for journeys often wait for their page; the others stand back (nice), for a page that
 # waits for its clicks too long fails. What the journeys print is shown when they have ended.
 SPREAD := $(BIN)/python -m pytest --dist worksteal
-tests-of-code:
+tests-of-code: $(VENV)/.test-stamp
 	OMP_NUM_THREADS=1 nice -n 5 $(SPREAD) -n $(JOBS) -m "not alone and not browser" $(SAMPLE) $(ARGS); $(SOME)
-tests-in-browser:
+tests-in-browser: $(VENV)/.test-stamp chromium
 	@mkdir -p build
 	OMP_NUM_THREADS=1 $(SPREAD) -n $(WINDOWS) -m "browser and not alone" $(SAMPLE) $(or $(ARGS),tests/browser) >build/browser.log 2>&1; \
 	    found=$$?; cat build/browser.log; [ $$found = 5 ] || exit $$found

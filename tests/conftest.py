@@ -26,7 +26,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # A slow machine is no failure.
 settings.register_profile("whole", deadline=None)
-settings.register_profile("sample", deadline=None, max_examples=30)
+settings.register_profile("sample", deadline=None, max_examples=20)
 settings.load_profile("whole")
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -78,7 +78,7 @@ def state_of_the_code() -> bytes:
     return found.digest()
 
 
-SLOW = 8  # of the slow tests a sample keeps one in so many
+SLOW = 10  # of the slow tests a sample keeps one in so many
 
 
 def share_kept(item: pytest.Item) -> int:

@@ -404,8 +404,7 @@ def test_a_failed_umap_leaves_pca_and_says_so(record: RunRecord, monkeypatch: py
     assert not found.empty
 
 
-@pytest.mark.slow
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(32)  # its library compiles itself for a minute
 def test_umap_repeats_and_separates_two_clusters() -> None:
     rng = np.random.default_rng(0)
     points = np.concatenate([rng.normal(0, 0.1, (12, 5)), rng.normal(9, 0.1, (12, 5))]).astype(np.float32)
