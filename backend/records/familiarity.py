@@ -10,6 +10,7 @@ requests, which tells what is unusual to them, and not what they get wrong.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ PROMPT_FEATURES: dict[str, str] = {
     "peak": "highest mean surprisal of eight tokens in a row",
     "most": "surprisal of the most surprising token",
 }
-#: What is known in addition once dense has answered.
+#: What is known in addition once dense has answered; of its first agent's answer alone, all but the last.
 ANSWER_FEATURES: dict[str, str] = {
     "answer": "mean surprisal of the tokens that the agents wrote",
     "answer_most": "surprisal of the least sure token that the agents wrote",
@@ -40,6 +41,7 @@ ANSWER_FEATURES: dict[str, str] = {
 IN_A_ROW = 8
 USUAL = 99.0  # percentile of the familiar requests' surprisal; a token beyond it is surprising
 SURE, UNSURE = 0.25, 0.75  # chances of a wrong answer up to which a request is familiar, and unsure
+FLOOR = 1e-3  # nats; added before a feature's logarithm is taken
 #: Of the tokens, without a calibration. In familiar requests it is 0.01 by the percentile's definition.
 FEW, SOME = 0.03, 0.08
 
@@ -61,7 +63,8 @@ class Reading:
 
 
 def features(readings: Sequence[Reading], usual: float) -> dict[str, float]:
-    """Features of a request over its agents; what is not known is missing.
+    """Features of a request over its agents, as logarithms: surprisals spread over orders of magnitude. What
+    is not known is missing.
 
     Args:
         readings: its agents', in running order.
@@ -83,7 +86,7 @@ def features(readings: Sequence[Reading], usual: float) -> dict[str, float]:
         values |= {"answer": float(written.mean()), "answer_most": float(written.max())}
     if len(answers[-1]):
         values["last_answer"] = float(answers[-1].mean())
-    return values
+    return {name: math.log(max(value, 0.0) + FLOOR) for name, value in values.items()}
 
 
 def surprising(readings: Sequence[Reading], usual: float) -> float:
@@ -149,13 +152,15 @@ class Calibration:
     Attributes:
         weights_hash: whose; of others it says nothing.
         usual: nats beyond which a token is surprising.
-        prompt: from the prompt alone, while it is typed.
+        prompt: from the prompt alone.
+        first: from the prompt and the first agent's answer, while it is typed.
         run: from the prompt and dense's answers, after a run.
     """
 
     weights_hash: str
     usual: float
     prompt: Predictor
+    first: Predictor
     run: Predictor
 
     def save(self, path: Path) -> Path:

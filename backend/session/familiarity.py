@@ -1,7 +1,8 @@
 """How familiar a session's model is with a request: before it is run, from its prompts; after, with dense's
 answers. Plain forward passes of their own, outside everything that is timed or counted."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from backend.base.clock import Clock
 from backend.base.serialization import Floats
+from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.engine.speed import measured_speed
 from backend.engine.surprisal import filled_in, surprisal
+from backend.methods.plan import Compute, Plan, Step
 from backend.model.load import LoadedModel
 from backend.prompts.presets import load_preset, preset_names, preset_requests
 from backend.records.familiarity import (
@@ -25,7 +29,7 @@ from backend.records.familiarity import (
     usual_surprisal,
 )
 from backend.records.prompt import Prompt, Span, TokenizedPrompt
-from backend.records.request import RunRequest
+from backend.records.request import Decoding, RunRequest
 from backend.session.workspace import Workspace
 
 CALIBRATION = "familiarity.json"  # beside the weights
@@ -108,32 +112,67 @@ def _read_known(session: Workspace, request: RunRequest, prompts: Iterable[Token
 
 
 def typed_outlook(session: Workspace, request: RunRequest) -> Outlook | None:
-    """What the prompts of a request let expect of dense's answer; None where nothing can be compared, or it
-    would take too long while somebody types.
+    """What the prompts of a request let expect of dense's answer, with what the first agent writes where
+    there is time for it; None where nothing can be compared, or it would take too long while somebody types.
 
     Raises:
         LabError: the request cannot be run.
     """
     prompts = known_prompts(session, request)
-    count = sum(len(prompt.ids) for prompt in prompts)
-    known = calibration_of(session.model) or _scenario(request) in _USUAL.get(session.model.module, {})
-    if (
-        count * (1 if known else 1 + COMPARED) * measured_speed(session.engine, session.scheduler)[0]
-        > MOST_SECONDS
-    ):
+    tokens = sum(len(prompt.ids) for prompt in prompts)
+    calibration = _calibration(session, request)
+    known = calibration is not None or _scenario(request) in _USUAL.get(session.model.module, {})
+    by_token, by_step = measured_speed(session.engine, session.scheduler)
+    seconds = tokens * (1 if known else 1 + COMPARED) * by_token
+    if seconds > MOST_SECONDS:
         return None
+    first = prompts[:1] if calibration is not None and _is_whole(prompts) else []
+    seconds += sum(len(p.ids) * by_token + session.answer_limit(request, p.agent) * by_step for p in first)
+    if seconds > MOST_SECONDS:
+        first = []
 
-    def work() -> Outlook | None:
+    found: list[Outlook] = []
+
+    def work() -> Generator[None, None, None]:
         usual = _usual(session, request)
         readings = _read_known(session, request, prompts)
+        yield
         if usual is None or not readings:
-            return None
+            return
+        for prompt in first:
+            readings[0] = replace(readings[0], answer=(yield from _answered(session, request, prompt)))
         texts = [session.model.tokens.texts(prompt.ids) for prompt in prompts]
         words = surprising_words(list(zip(texts, readings, strict=True)), usual, _wrapped_by(session))
-        calibration = _calibration(session, request)
-        return outlook(readings, words, usual, calibration.prompt if calibration else None)
+        fitted = None
+        if calibration is not None:
+            fitted = calibration.first if first else calibration.prompt
+        found.append(outlook(readings, words, usual, fitted))
 
-    return session.scheduler.do(work)
+    for _ in session.scheduler.by_turns(work()):
+        pass
+    return next(iter(found), None)
+
+
+def _is_whole(prompts: Sequence[TokenizedPrompt]) -> bool:
+    """Whether the first agent's prompt is known to its end, so that it can answer."""
+    return bool(prompts) and len(prompts[0].ids) == prompts[0].spans[-1].end
+
+
+def _answered(
+    session: Workspace, request: RunRequest, prompt: TokenizedPrompt
+) -> Generator[None, None, Floats]:
+    """(answer tokens,) nats of what dense answers to a prompt; others may work between two of its tokens."""
+    engine = Engine(session.engine_of(request, prompt.agent).model)
+    plan = Plan((Step(0, len(prompt.ids), Compute("familiarity")),), "dense", "")
+    prefill = engine.execute(prompt, plan, Clock())
+    decoding = Decoding(session.answer_limit(request, prompt.agent))
+    steps = engine.decode_steps([prefill], decoding, scheduler=session.scheduler)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return surprisals(engine.model, prompt.ids, end.value[0].ids)[1]
+        yield
 
 
 def agent_surprisal(

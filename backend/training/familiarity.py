@@ -1,13 +1,13 @@
 """What surprisal says of wrong answers, learned from held-out requests as they are and as visitors edit them.
 
 Every request is read densely; its features are those of :mod:`backend.records.familiarity`, its mark is
-whether the final answer is right. Two predictors are fitted: one that knows the prompts alone, for use while
-somebody types, and one that knows dense's answers too.
+whether the final answer is right. Three predictors are fitted: one that knows the prompts alone, one that
+knows the first agent's answer as well, for use while somebody types, and one that knows all answers of dense.
 """
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -28,6 +28,7 @@ from backend.prompts.tasks.arithmetic import draw_problem
 from backend.records.familiarity import (
     ANSWER_FEATURES,
     FEW,
+    FLOOR,
     PROMPT_FEATURES,
     SOME,
     SURE,
@@ -171,13 +172,23 @@ def calibrate(model: LoadedModel, seen: Sequence[Seen]) -> tuple[Calibration, di
     names = (*PROMPT_FEATURES, *ANSWER_FEATURES)
     columns = np.array([[row.get(name, np.nan) for name in names] for row in rows])
     report["features"] = {
-        name: _worth(np.nan_to_num(columns[:, i]), wrong, edited) for i, name in enumerate(names)
+        name: _worth(np.nan_to_num(columns[:, i], nan=np.log(FLOOR)), wrong, edited)
+        for i, name in enumerate(names)
     }
     report["relative"] = _relative(seen, wrong, edited)
     kinds = np.array([case.kind for case in seen])
     prompt, report["prompt"] = _predictor(tuple(PROMPT_FEATURES), columns, wrong, edited, kinds)
     run, report["run"] = _predictor(names, columns, wrong, edited, kinds)
-    return Calibration(model.info.weights_hash, usual, prompt, run), report
+    typed = [features(_first_answer(case.readings), usual) for case in seen]
+    known = names[:-1]  # nobody has answered last
+    columns = np.array([[row.get(name, np.nan) for name in known] for row in typed])
+    first, report["first"] = _predictor(known, columns, wrong, edited, kinds)
+    return Calibration(model.info.weights_hash, usual, prompt, first, run), report
+
+
+def _first_answer(readings: Sequence[Reading]) -> list[Reading]:
+    """What is known when the first agent has answered, and nobody else."""
+    return [readings[0], *(replace(reading, answer=reading.answer[:0]) for reading in readings[1:])]
 
 
 def _predictor(

@@ -342,7 +342,11 @@ def calibrate_familiarity(
     }
     if told is not None:
         write_json(told, head | worth)
-    for name, what in (("prompt", "from the prompt alone"), ("run", "with the full read's answers")):
+    for name, what in (
+        ("prompt", "from the prompt alone"),
+        ("first", "with the first agent's answer"),
+        ("run", "with all the full read's answers"),
+    ):
         found = worth[name]["edits"]
         low, high = found["ci"]
         print(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from backend.lab import Lab
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.familiarity import (
     ANSWER_FEATURES,
+    FLOOR,
     PROMPT_FEATURES,
     Bin,
     Calibration,
@@ -41,6 +43,9 @@ MANY = Bin(0.5, 1.0, 40, 37)
 def predictor(*names: str, bias: float = 0.0) -> Predictor:
     ones = (1.0,) * len(names)
     return Predictor(names, (0.0,) * len(names), ones, ones, bias, (FEW, MANY))
+
+
+BY_PROMPT = predictor(*PROMPT_FEATURES)
 
 
 def a_reading(*nats: float, typed: int = 0, answer: tuple[float, ...] = ()) -> Reading:
@@ -75,7 +80,7 @@ def test_results_that_are_filled_in_are_no_surprise():
 
 
 def test_a_run_keeps_the_surprisal_of_every_prompt_and_answer(monkeypatch):
-    both = Calibration("x", 4.0, predictor(*PROMPT_FEATURES), predictor(*PROMPT_FEATURES, *ANSWER_FEATURES))
+    both = Calibration("x", 4.0, BY_PROMPT, BY_PROMPT, predictor(*PROMPT_FEATURES, *ANSWER_FEATURES))
     loaded = calibrated(both, monkeypatch)
     session = LabSession(loaded)
     record = run(session, request(["dense", "naive"]))
@@ -97,7 +102,7 @@ def test_a_run_keeps_the_surprisal_of_every_prompt_and_answer(monkeypatch):
 
 
 def test_measuring_counts_no_token_of_the_run(monkeypatch):
-    both = Calibration("x", 4.0, predictor("values"), predictor("values"))
+    both = Calibration("x", 4.0, *[predictor("values")] * 3)
     loaded = calibrated(both, monkeypatch)
     counts = []
     for probed in (True, False):
@@ -126,17 +131,22 @@ def test_typing_reads_what_is_known_before_anybody_answers():
 def test_features_leave_out_what_is_not_known():
     first = a_reading(np.nan, 1.0, 3.0, 5.0, typed=2)
     found = features([first], 4.0)
-    assert found == pytest.approx(
-        {"values": 4.0, "template": 1.0, "surprising": 1 / 3, "most": 5.0, "peak": 3.0}
-    )
+    expected = {"values": 4.0, "template": 1.0, "surprising": 1 / 3, "most": 5.0, "peak": 3.0}
+    assert found == pytest.approx({name: math.log(value + FLOOR) for name, value in expected.items()})
     more = features([first, a_reading(2.0, answer=(0.5, 1.5, np.nan))], 4.0)
-    assert more["template"] == 1.5
-    assert (more["answer"], more["answer_most"], more["last_answer"]) == (1.0, 1.5, 1.0)
+    assert more["template"] == math.log(1.5 + FLOOR)
+    expected = {"answer": 1.0, "answer_most": 1.5, "last_answer": 1.0}
+    assert {name: more[name] for name in expected} == pytest.approx(
+        {name: math.log(value + FLOOR) for name, value in expected.items()}
+    )
+    written = features([replace(first, answer=np.array([2.0], np.float32)), a_reading(2.0)], 4.0)
+    assert written["answer"] == math.log(2.0 + FLOOR), "the first agent's alone"
+    assert "last_answer" not in written
 
 
 def test_the_level_follows_from_the_chance_and_the_words_from_the_held_out_requests():
     calm, wild = [a_reading(0.1, 0.2, typed=1)], [a_reading(9.0, 9.0, typed=1)]
-    by_values = predictor("values", bias=-4.0)
+    by_values = predictor("values", bias=-1.0)
     good, bad = outlook(calm, (), 4.0, by_values), outlook(wild, ("armadillo",), 4.0, by_values)
     assert (good.level, good.like) == ("familiar", FEW)
     assert (bad.level, bad.like, bad.surprising) == ("unusual", MANY, 1.0)
@@ -150,7 +160,7 @@ def test_a_calibration_belongs_to_its_weights(tmp_path: Path, monkeypatch):
     loaded = model(5)
     assert familiarity.calibration_file(loaded) is None
     monkeypatch.setattr(loaded.module, "name_or_path", str(tmp_path))
-    found = Calibration(loaded.info.weights_hash, 4.0, predictor("values"), predictor("values"))
+    found = Calibration(loaded.info.weights_hash, 4.0, *[predictor("values")] * 3)
     for saved, wanted in ((None, None), (replace(found, weights_hash="other"), None), (found, found)):
         familiarity._CALIBRATIONS.pop(loaded.module, None)
         if saved is not None:
@@ -174,6 +184,26 @@ def test_other_weights_are_compared_with_the_scenario_as_it_ships(monkeypatch):
     # nor is anything measured that would take too long while somebody types
     monkeypatch.setattr(familiarity, "MOST_SECONDS", 0.0)
     assert lab.familiarity(shipped) is None
+
+
+def test_while_somebody_types_the_first_agent_answers(monkeypatch):
+    """Its answer decides what is said, where there is time for it; else the prompt does."""
+    by_answer = predictor("answer")
+    loaded = calibrated(Calibration("x", 4.0, BY_PROMPT, by_answer, by_answer), monkeypatch)
+    lab = Lab(LabSession(loaded))
+    asked = request(["dense"])
+    found, record = lab.familiarity(asked), run(LabSession(loaded), asked)
+    assert found is not None
+    assert record.familiarity is not None
+    nats = record.familiarity.agents[0].answer
+    mean = float(nats[~np.isnan(nats)].mean())
+    assert found.wrong == pytest.approx(by_answer.wrong({"answer": math.log(mean + FLOOR)}), abs=1e-4)
+    tokens = sum(len(p.ids) for p in familiarity.known_prompts(lab.session, asked))
+    monkeypatch.setattr(familiarity, "measured_speed", lambda *_: (1 / tokens, 1.0))
+    monkeypatch.setattr(familiarity, "MOST_SECONDS", 1.5)
+    slow = lab.familiarity(asked)
+    assert slow is not None
+    assert slow.wrong != found.wrong
 
 
 def test_the_surprising_words_are_whole_and_those_that_were_typed_come_first():
@@ -200,7 +230,7 @@ def test_the_shipped_calibration_is_that_of_the_shipped_weights_and_of_its_repor
     report = json.loads((folder / "benchmarks" / "results" / "familiarity-20.json").read_text("utf-8"))
     assert found is not None
     assert found.weights_hash == report["weights"]
-    for name, one in (("prompt", found.prompt), ("run", found.run)):
+    for name, one in (("prompt", found.prompt), ("first", found.first), ("run", found.run)):
         assert report[name]["curve"] == [[b.low, b.high, b.requests, b.wrong] for b in one.curve]
 
 
