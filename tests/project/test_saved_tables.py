@@ -316,7 +316,7 @@ def test_what_repairs_a_judge_is_what_was_saved() -> None:
 def test_surprise_is_what_was_saved() -> None:
     text = section("Surprise tells which edits")
     found = file_of(text, "familiarity")
-    parts = [found["prompt"], found["run"], found["relative"]]
+    parts = [found[name] for name in ("prompt", "first", "run", "relative")]
     for cells, part in zip(table_rows(text, "AUC").values(), parts, strict=True):
         said(cells[0], part["edits"]["auc"], *part["edits"]["ci"])
         if cells[1]:
