@@ -98,10 +98,19 @@ def drawn_as(item: pytest.Item) -> str:
 
 def leave_out(items: list[pytest.Item], config: pytest.Config) -> None:
     """Of the tests marked ``sampled(n)`` keep one in ``n``, and of the slow ones one in :data:`SLOW`."""
-    state, kept, left = state_of_the_code(), list[pytest.Item](), list[pytest.Item]()
+    state, alike = state_of_the_code(), dict[int, set[str]]()
     for item in items:
-        drawn = zlib.crc32(state + drawn_as(item).encode()) % share_kept(item) == 0
-        (kept if drawn else left).append(item)
+        alike.setdefault(share_kept(item), set()).add(drawn_as(item))
+    drawn = {
+        (one_in, name)
+        for one_in, names in alike.items()
+        for name in sorted(names, key=lambda name: zlib.crc32(state + name.encode()))[
+            : -(-len(names) // one_in)
+        ]
+    }
+    kept, left = list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        (kept if (share_kept(item), drawn_as(item)) in drawn else left).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left)
 

@@ -32,6 +32,9 @@ LOG = logging.getLogger("lab_app")
 # The framework writes every documented endpoint with all its inputs and outputs into the page: megabytes.
 QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 LATEST: dict[str, Any] = QUIET | {"trigger_mode": "always_last"}
+# By default the framework ignores a press while an answer is on its way, and a run's last words have shown the
+# button again by then. What is pressed during a run is refused by the server, in words.
+EVERY: dict[str, Any] = QUIET | {"trigger_mode": "multiple"}
 OPTIONS = "options"  # the methods' options, as they stand on the pipeline's page
 STATUS = ("status", "run", "cancel")  # what every measurement may change, beside its own
 Act = Callable[[Visit, Given], Update]
@@ -177,7 +180,7 @@ class PageBuilder(PageWidgets):
     ) -> None:
         """Answer ``event``, or each of several events, step by step; it stops when the browser goes away.
         ``latest``: of several quick events the last is answered."""
-        how = (LATEST if latest else QUIET) | {"concurrency_limit": None}
+        how = (LATEST if latest else EVERY) | {"concurrency_limit": None}
         event = partial(gr.on, event) if isinstance(event, list) else event
         self._listen(event, self._steps(act, names, follow), names, how, follow, outputs)
 

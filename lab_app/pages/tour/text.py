@@ -38,17 +38,15 @@ CLOSER_HELP = "All figures and the saved record of this run are on the Compare p
 FOR_TEACHERS = "For teachers: goals, timing, questions, and a class room"
 LECTURE = "What each step is for"
 LECTURE_HELP = (
-    "The whole tour takes about {minutes} minutes with a class, each step with a prediction, a run and a "
-    "question. "
+    "With a class the tour takes about {minutes} minutes; each step has a prediction, a run and a question. "
     "Steps can be left out from the end: the first four stand by themselves."
 )
 LECTURE_HEADS = ("Step", "Afterwards a student can", "Minutes", "To ask")
 ROOM_BUTTON = "Open a class room"
 ROOM_CLOSE = "Close the class room"
 ROOM_HELP = (
-    "One link for everyone: all predict, you see the tally as it grows and reveal the run. Students follow "
-    "your step. "
-    "Nothing that anyone types is sent; names are not asked for."
+    "One link for everyone: all predict, you see the tally grow and reveal the run. Students follow your step. "
+    "Nobody is asked for a name."
 )
 ROOM_OPEN = "Your class room is open."
 ROOM_OPEN_HELP = "Give this link to the class; your own page leads it."
