@@ -32,8 +32,8 @@ LOG = logging.getLogger("lab_app")
 # The framework writes every documented endpoint with all its inputs and outputs into the page: megabytes.
 QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 LATEST: dict[str, Any] = QUIET | {"trigger_mode": "always_last"}
-# By default the framework ignores a press while an answer is on its way, and a run's last words have shown the
-# button again by then. What is pressed during a run is refused by the server, in words.
+# By default the framework ignores a press while an answer is on its way, and a run's last words have shown
+# the button again by then. What is pressed during a run is refused by the server, in words.
 EVERY: dict[str, Any] = QUIET | {"trigger_mode": "multiple"}
 OPTIONS = "options"  # the methods' options, as they stand on the pipeline's page
 STATUS = ("status", "run", "cancel")  # what every measurement may change, beside its own

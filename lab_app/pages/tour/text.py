@@ -45,8 +45,8 @@ LECTURE_HEADS = ("Step", "Afterwards a student can", "Minutes", "To ask")
 ROOM_BUTTON = "Open a class room"
 ROOM_CLOSE = "Close the class room"
 ROOM_HELP = (
-    "One link for everyone: all predict, you see the tally grow and reveal the run. Students follow your step. "
-    "Nobody is asked for a name."
+    "One link for everyone: all predict, you see the tally grow and reveal the run. Students follow your "
+    "step. Nobody is asked for a name."
 )
 ROOM_OPEN = "Your class room is open."
 ROOM_OPEN_HELP = "Give this link to the class; your own page leads it."
