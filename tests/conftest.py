@@ -101,13 +101,11 @@ def leave_out(items: list[pytest.Item], config: pytest.Config) -> None:
     state, alike = state_of_the_code(), dict[int, set[str]]()
     for item in items:
         alike.setdefault(share_kept(item), set()).add(drawn_as(item))
-    drawn = {
-        (one_in, name)
-        for one_in, names in alike.items()
-        for name in sorted(names, key=lambda name: zlib.crc32(state + name.encode()))[
-            : -(-len(names) // one_in)
-        ]
-    }
+    drawn = set[tuple[int, str]]()
+    for one_in, names in alike.items():
+        ranked = sorted(names, key=lambda name: zlib.crc32(state + name.encode()))
+        one_more = zlib.crc32(state) % one_in < len(ranked) % one_in  # of what is left over
+        drawn |= {(one_in, name) for name in ranked[: len(ranked) // one_in + one_more]}
     kept, left = list[pytest.Item](), list[pytest.Item]()
     for item in items:
         (kept if (share_kept(item), drawn_as(item)) in drawn else left).append(item)
