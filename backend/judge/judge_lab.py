@@ -40,7 +40,7 @@ from backend.judge.prompts import (
     right_final,
 )
 from backend.judge.verdicts import Reading, outcome_of, reading_of
-from backend.methods.plan import Compute, Plan, Step
+from backend.methods.dense import dense_plan
 from backend.model.load import LoadedModel
 from backend.model.weight_variants import check_sibling
 from backend.prompts.pipeline import Pipeline
@@ -150,8 +150,7 @@ class JudgeLab:
         """One agent's answer: dense and sampled."""
         prompt = self.agents.tokens.prompt(pipeline, agent, values)
         self.engine.check_room(len(prompt.ids), how.max_new_tokens, agent)
-        plan = Plan((Step(0, len(prompt.ids), Compute("execution")),), "dense", "execution")
-        prefill = self.engine.execute(prompt, plan, Clock())
+        prefill = self.engine.execute(prompt, dense_plan(prompt, "execution"), Clock())
         for trial in range(BLANK_TRIES):
             seed = random.Random(f"write:{how.seed}:{number}:{agent}:{trial}").getrandbits(62)
             [decoded] = self.engine.decode([prefill], replace(how, seed=seed), context=own_context(agent))

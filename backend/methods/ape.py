@@ -72,7 +72,7 @@ class ApeMethod(ApartMethod):
         prompt, o, encoder = context.prompt, self.options, context.encoder
         contexts = documents(context)
         if not contexts:
-            return dense_plan(context, NOTHING)
+            return dense_plan(context.prompt, NOTHING)
         assert encoder is not None, "the prompt was laid out without an encoder"
         spans = [span for span in prompt.spans if span.end > span.start]
         prefix = prompt.ids[: spans[0].end] if o.prefix and spans[0].kind == "prefix" else ()

@@ -27,7 +27,7 @@ class BlockAttentionMethod(ApartMethod):
     def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         blocks = {span.name for span in documents(context)}
         if not blocks:
-            return dense_plan(context, NOTHING)
+            return dense_plan(context.prompt, NOTHING)
         steps: list[Step] = []
         for span in context.prompt.spans:
             if span.end == span.start:

@@ -138,7 +138,7 @@ class CacheBlendMethod(Method):
                 first = first_seen(sample, context.prompt.agent, log)
             if first is None:
                 return dense_plan(
-                    context, f"{span.name} is read for the first time, so nothing is stored of it."
+                    context.prompt, f"{span.name} is read for the first time, so nothing is stored of it."
                 )
             bases[span.start] = first
         return replace(plan, steps=tuple(_from_donor(step, bases.get(step.start)) for step in plan.steps))

@@ -5,11 +5,12 @@ from backend.cache.samples import PromptInContext, SampleLog
 from backend.methods.base import Method
 from backend.methods.plan import Compute, Plan, Step
 from backend.records.model_info import ModelInfo
+from backend.records.prompt import TokenizedPrompt
 
 
-def dense_plan(context: PromptInContext, reason: str) -> Plan:
+def dense_plan(prompt: TokenizedPrompt, reason: str) -> Plan:
     """Forward the whole prompt."""
-    return Plan((Step(0, len(context.prompt.ids), Compute(reason)),), "dense", reason)
+    return Plan((Step(0, len(prompt.ids), Compute(reason)),), "dense", reason)
 
 
 class DenseMethod(Method):
@@ -27,4 +28,4 @@ class DenseMethod(Method):
         return None
 
     def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
-        return dense_plan(context, "Dense reads everything.")
+        return dense_plan(context.prompt, "Dense reads everything.")

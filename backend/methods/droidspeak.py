@@ -64,7 +64,7 @@ class DroidSpeakMethod(BeginningsMethod):
         own = found is not None and found[0].weights == context.weights
         if found is None or (not own and until - first == count):
             why = "All layers are computed again." if found else "Nobody has read this beginning."
-            return replace(dense_plan(context, why), cut=first)
+            return replace(dense_plan(context.prompt, why), cut=first)
         (sender, length), end = found, len(ids)
         again = "none" if own or first == until else f"{first} to {until - 1}"
         copied = Reuse(

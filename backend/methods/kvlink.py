@@ -104,11 +104,11 @@ class KVLinkMethod(ApartMethod):
         links = context.encoder.links if context.encoder is not None else None
         lacking = missing(self.options, links)
         if lacking:
-            plan = dense_plan(context, lacking)
+            plan = dense_plan(context.prompt, lacking)
             return Plan(plan.steps, "fallback", lacking)
         order = [span.name for span in documents(context)]
         if not order:
-            return dense_plan(context, NOTHING)
+            return dense_plan(context.prompt, NOTHING)
         if self.options.links == "0":
             links = None
         steps: list[Step] = []

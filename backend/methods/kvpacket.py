@@ -53,4 +53,4 @@ class KVPacketMethod(BlockAttentionMethod):
     def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         if wrapped(context):
             return super().plan(context, log, clock)
-        return Plan(dense_plan(context, LACKING).steps, "fallback", LACKING)
+        return Plan(dense_plan(context.prompt, LACKING).steps, "fallback", LACKING)

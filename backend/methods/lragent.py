@@ -91,7 +91,7 @@ class LRAgentMethod(BeginningsMethod):
         found = self.longest(context, clock)
         every = self.rows(context)
         if found is None:
-            return replace(dense_plan(context, unread(context)), cut=0, project=every)
+            return replace(dense_plan(context.prompt, unread(context)), cut=0, project=every)
         (sender, length), end = found, len(context.prompt.ids)
         own, form = sender.weights == context.weights, self.options.low_rank
         mine = None if own else self.adapter(context, context.weights)

@@ -71,7 +71,7 @@ class MaskedMethod(Method):
     def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         prompt, options = context.prompt, self.options
         if len(blocks(prompt)) < 2:
-            return dense_plan(context, "Fewer than two candidates: there is nothing to keep apart.")
+            return dense_plan(context.prompt, "Fewer than two candidates: there is nothing to keep apart.")
         what = "texts" if options.scope == "published" else "texts and separators"
         first, last = options.first_layer, options.last_layer
         some = (first, last) != (0, MOST_LAYERS)

@@ -48,7 +48,7 @@ class OracleMethod(Method):
         agent, options = context.prompt.agent, self.options
         if any(agent not in sample.offsets for sample in context.samples.values()):
             return dense_plan(
-                context, "True offsets are known in pinned mode only, where dense read this prompt."
+                context.prompt, "True offsets are known in pinned mode only, where dense read this prompt."
             )
         offsets: dict[str, tuple[Offset, int]] = {}
         for name, sample in context.samples.items():

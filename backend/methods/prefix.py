@@ -40,7 +40,7 @@ class PrefixMethod(Method):
         # the last token's logits are needed
         length = min(sum(piece.tokens for piece in prefix), len(ids) - 1)
         if length < self.options.minimum_tokens:
-            return dense_plan(context, "No earlier prompt begins like this one.")
+            return dense_plan(context.prompt, "No earlier prompt begins like this one.")
         reason = "the same beginning, at the same place"
         copied = [
             Step(p.start, min(p.start + p.tokens, length), Reuse(p, reason=reason, exact=True))

@@ -95,7 +95,7 @@ class PromptCacheMethod(ApartMethod):
         if options.modules == "texts and template":
             modules = {span.name for span in context.prompt.spans if span.end > span.start}
         if not modules:
-            return dense_plan(context, NOTHING)
+            return dense_plan(context.prompt, NOTHING)
         out: list[Step] = []
         position = 0
         for span in context.prompt.spans:

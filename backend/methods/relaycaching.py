@@ -90,7 +90,7 @@ class RelayCachingMethod(Method):
 
     def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         if not any(decoded(sample) for sample in context.samples.values()):
-            return dense_plan(context, NOTHING)
+            return dense_plan(context.prompt, NOTHING)
         return copy_everything(context)
 
     def on_event(self, event: MethodEvent, log: SampleLog) -> None:

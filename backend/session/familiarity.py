@@ -16,7 +16,7 @@ from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.engine.speed import measured_speed
 from backend.engine.surprisal import filled_in, surprisal
-from backend.methods.plan import Compute, Plan, Step
+from backend.methods.dense import dense_plan
 from backend.model.load import LoadedModel
 from backend.prompts.presets import load_preset, preset_names, preset_requests
 from backend.records.familiarity import (
@@ -133,10 +133,10 @@ def typed_outlook(session: Workspace, request: RunRequest) -> Outlook | None:
 
     found: list[Outlook] = []
 
-    def work() -> Generator[None, None, None]:
+    def work() -> Generator[object, None, None]:
         usual = _usual(session, request)
         readings = _read_known(session, request, prompts)
-        yield
+        yield None
         if usual is None or not readings:
             return
         for prompt in first:
@@ -160,19 +160,13 @@ def _is_whole(prompts: Sequence[TokenizedPrompt]) -> bool:
 
 def _answered(
     session: Workspace, request: RunRequest, prompt: TokenizedPrompt
-) -> Generator[None, None, Floats]:
+) -> Generator[object, None, Floats]:
     """(answer tokens,) nats of what dense answers to a prompt; others may work between two of its tokens."""
     engine = Engine(session.engine_of(request, prompt.agent).model)
-    plan = Plan((Step(0, len(prompt.ids), Compute("familiarity")),), "dense", "")
-    prefill = engine.execute(prompt, plan, Clock())
+    prefill = engine.execute(prompt, dense_plan(prompt, "familiarity"), Clock())
     decoding = Decoding(session.answer_limit(request, prompt.agent))
-    steps = engine.decode_steps([prefill], decoding, scheduler=session.scheduler)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return surprisals(engine.model, prompt.ids, end.value[0].ids)[1]
-        yield
+    (decoded,) = yield from engine.decode_steps([prefill], decoding, scheduler=session.scheduler)
+    return surprisals(engine.model, prompt.ids, decoded.ids)[1]
 
 
 def agent_surprisal(

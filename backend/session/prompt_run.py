@@ -62,7 +62,7 @@ def read_prompt(
 
 def read_densely(engine: Engine, context: PromptInContext, reason: str) -> Prefill:
     """Forward a whole prompt, with no method to ask."""
-    return engine.execute(context.prompt, dense_plan(context, reason), Clock())
+    return engine.execute(context.prompt, dense_plan(context.prompt, reason), Clock())
 
 
 def take_answer(

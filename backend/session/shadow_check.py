@@ -90,7 +90,7 @@ def shadow_checks(
         if row.plan.plain:
             dense_texts.setdefault(ids, served.text)
         elif ids not in dense_texts:
-            prefill = engine.execute(row.context.prompt, dense_plan(row.context, "checked"), Clock())
+            prefill = engine.execute(row.context.prompt, dense_plan(row.context.prompt, "checked"), Clock())
             [decoded] = engine.decode([prefill], decoding)
             dense_texts[ids] = engine.model.tokens.decode(decoded.ids)
         dense_answer = extract_answer(dense_texts[ids], request.pipeline.scoring)

@@ -11,7 +11,7 @@ from typing import Any
 from backend.base.clock import Clock
 from backend.base.statistics import wilson
 from backend.engine.engine import Engine
-from backend.methods.plan import Compute, Plan, Step
+from backend.methods.dense import dense_plan
 from backend.model.load import LoadedModel, load_model
 from backend.prompts.scoring import extract_answer, right
 from backend.prompts.tasks import DRILLS, TASKS, Document, Style, make_document
@@ -51,8 +51,8 @@ def answers(model: LoadedModel, documents: list[Document], batch: int = 16) -> l
             for piece in document.pieces[:-1]:
                 ids += tokens.encode(piece.text)
             ids += tokens.closing
-            plan = Plan((Step(0, len(ids), Compute("evaluation")),), "dense", "")
-            prefills.append(engine.execute(TokenizedPrompt(1, tuple(ids), ()), plan, Clock()))
+            prompt = TokenizedPrompt(1, tuple(ids), ())
+            prefills.append(engine.execute(prompt, dense_plan(prompt, "evaluation"), Clock()))
         out += [tokens.decode(d.ids) for d in engine.decode(prefills, Decoding(max_new_tokens=MAX_ANSWER))]
     return out
 

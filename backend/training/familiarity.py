@@ -19,7 +19,7 @@ from backend.base.errors import OptionError
 from backend.base.statistics import bootstrap_interval
 from backend.engine.engine import Engine
 from backend.judge.gate_training import Line, fit
-from backend.methods.plan import Compute, Plan, Step
+from backend.methods.dense import dense_plan
 from backend.model.load import LoadedModel
 from backend.prompts.presets import load_preset
 from backend.prompts.scoring import extract_answer, right
@@ -119,7 +119,9 @@ def answer_cases(model: LoadedModel, cases: Sequence[Asked]) -> Iterator[Seen]:
             going = [i for i, case in enumerate(part) if step < len(case.request.pipeline.order)]
             prompts = [_prompt(model, part[i].request, step, texts[i]) for i in going]
             longest = max(part[i].request.pipeline.longest_answer for i in going)
-            prefills = [engine.execute(prompt, _dense(prompt), Clock()) for prompt in prompts]
+            prefills = [
+                engine.execute(prompt, dense_plan(prompt, "calibration"), Clock()) for prompt in prompts
+            ]
             decoded = engine.decode(prefills, Decoding(max_new_tokens=longest))
             for i, prompt, answer in zip(going, prompts, decoded, strict=True):
                 pipeline = part[i].request.pipeline
@@ -137,10 +139,6 @@ def _prompt(
     agent = request.pipeline.order[step]
     holes = (hole.name for hole in request.pipeline.template(agent).placeholders)
     return model.tokens.prompt(request.pipeline, agent, {name: texts.get(name, ()) for name in holes})
-
-
-def _dense(prompt: TokenizedPrompt) -> Plan:
-    return Plan((Step(0, len(prompt.ids), Compute("calibration")),), "dense", "")
 
 
 # -- fitting

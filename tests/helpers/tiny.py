@@ -183,7 +183,9 @@ def walk(
     out.state.start({"user_question": question})
     for agent in flow.order:
         context = out.contexts[agent] = out.state.context(agent)
-        prefill = out.dense[agent] = engine.execute(context.prompt, dense_plan(context, "test"), Clock())
+        prefill = out.dense[agent] = engine.execute(
+            context.prompt, dense_plan(context.prompt, "test"), Clock()
+        )
         record_offsets(context, prefill.cache, engine)
         decoding = Decoding(max_new_tokens=flow.agent(agent).max_new_tokens)
         [decoded] = engine.decode(

@@ -404,5 +404,5 @@ def from_base(offset: Offset, then: KVSegment, now: KVSegment) -> Offset:
 
 
 def _fallback(context: PromptInContext, reason: str, gate: tuple[GateDecision, ...]) -> Plan:
-    plan = dense_plan(context, reason)
+    plan = dense_plan(context.prompt, reason)
     return Plan(plan.steps, "fallback", reason, gate)

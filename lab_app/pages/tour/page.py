@@ -236,6 +236,8 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
             yield {name: value for name, value in update.items() if name != "verdict"}
     finally:
         mine.running = mine.running and not ours
+    if not ours:
+        return
     yield {
         "back.visible": mine.step > 0, "next.visible": mine.step + 1 < len(steps()),
         "replay.visible": kept is not None, "run": run_label(room, True),

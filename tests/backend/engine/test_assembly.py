@@ -435,7 +435,7 @@ def test_soft_tokens_that_embed_the_prompts_own_words_are_dense(hooked: bool) ->
 def test_no_soft_token_changes_nothing() -> None:
     one = walked()
     context = one.contexts[2]
-    plan = dense_plan(context, "test")
+    plan = dense_plan(context.prompt, "test")
     found = one.execute(2, replace(plan, links=(Link(9, torch.empty(0, 64)),)))
     assert_same(found, one.dense[2], len(context.prompt.ids))
 
@@ -462,7 +462,7 @@ def test_causal_visibility_is_dense(kind: str) -> None:
     one = walked(kind)
     context = one.contexts[3]
     total = len(context.prompt.ids)
-    plan = dense_plan(context, "test")
+    plan = dense_plan(context.prompt, "test")
     for visible in (
         torch.ones(total, total, dtype=torch.bool),
         torch.ones(total, total, dtype=torch.bool).tril(),
@@ -479,13 +479,13 @@ def test_a_text_that_sees_only_itself_is_encoded_alone() -> None:
     span = next(s for s in context.prompt.spans if s.name == "agent_1_current")
     visible = torch.ones(total, total, dtype=torch.bool)
     visible[span.start : span.end, : span.start] = False
-    found = one.execute(3, replace(dense_plan(context, "test"), visible=visible))
+    found = one.execute(3, replace(dense_plan(context.prompt, "test"), visible=visible))
     alone = one.engine.encode(context.prompt.span_ids(span), (), "alone")
     mine = found.cache.segment(span.start, span.end, one.engine.model.rotation, exact=True, context="")
     assert error(mine.keys, alone.keys) <= 1e-4
     assert error(mine.values, alone.values) <= 1e-4
     # At the first layer only: the second one's keys come from states that are still alone.
-    some = replace(dense_plan(context, "test"), visible=visible, visible_layers=(0, 0))
+    some = replace(dense_plan(context.prompt, "test"), visible=visible, visible_layers=(0, 0))
     part = one.execute(3, some)
     at = slice(span.start, span.end)
     assert error(part.cache.values[:2, ..., at, :], found.cache.values[:2, ..., at, :]) <= tiny.TOLERANCE
@@ -504,7 +504,7 @@ def test_computing_again_keeps_what_is_hidden() -> None:
     visible[span.start : span.end, 1 : span.start] = False
     plan = NaiveMethod(NaiveOptions()).plan(context, one.log, Clock())
     found = run(one, Hooked(lambda v: Selection(every(v))), replace(plan, visible=visible))
-    wanted = one.execute(3, replace(dense_plan(context, "test"), visible=visible))
+    wanted = one.execute(3, replace(dense_plan(context.prompt, "test"), visible=visible))
     assert_same(found, wanted, total)
     seen: list[torch.Tensor] = []
     run(one, Hooked(lambda v: seen.append(v.fresh(2)[1])), replace(plan, visible=visible))

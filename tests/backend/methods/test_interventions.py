@@ -64,7 +64,7 @@ class Read:
         return self.engine.execute(self.prompt, method.plan(self.context, self.log, Clock()), Clock())
 
     def dense(self) -> Prefill:
-        return self.engine.execute(self.prompt, dense_plan(self.context, "test"), Clock())
+        return self.engine.execute(self.prompt, dense_plan(self.context.prompt, "test"), Clock())
 
     def recomputed(self, **options: Any) -> Prefill:
         method = RecomputeSlotsMethod(make_options("recompute_slots", options))

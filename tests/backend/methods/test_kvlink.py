@@ -195,14 +195,14 @@ def test_the_wrappers_that_ship_are_read() -> None:
 def test_dense_examples_are_read_as_usual(base: LoadedModel) -> None:
     trainee, model = trained(base, RECIPES["kvlink2"])
     engine, _, context = context_of(model)
-    dense = engine.execute(context.prompt, dense_plan(context, "test"), Clock())
+    dense = engine.execute(context.prompt, dense_plan(context.prompt, "test"), Clock())
     assert error(dense.logits, one_pass(trainee, model, apart=False)) <= TOLERANCE
     assert error(dense.logits, one_pass(trainee, model)) > 100 * TOLERANCE
 
 
 def test_promptcache_with_the_whole_prompt_as_one_module_is_dense(base: LoadedModel) -> None:
     engine, log, context = context_of(base)
-    dense = engine.execute(context.prompt, dense_plan(context, "test"), Clock())
+    dense = engine.execute(context.prompt, dense_plan(context.prompt, "test"), Clock())
     plan = PromptCacheMethod(PromptCacheOptions(modules="whole prompt")).plan(context, log, Clock())
     before = engine.forwarded_tokens
     found = engine.execute(context.prompt, plan, Clock())

@@ -281,7 +281,9 @@ def test_it_remembers_what_kvcomm_remembers(tiny_model: LoadedModel) -> None:
     context = walked.contexts[1]
     for sample in context.samples.values():
         method.on_event(Arrived(sample), walked.log)
-    method.on_event(Prefilled(context, walked.dense[1].cache, True, dense_plan(context, "")), walked.log)
+    method.on_event(
+        Prefilled(context, walked.dense[1].cache, True, dense_plan(context.prompt, "")), walked.log
+    )
     assert method.needed()
     twin = method.fork()
     method.forget(method.needed())

@@ -59,7 +59,7 @@ class Bench:
 
     def dense(self, text: str) -> Prefill:
         seen = context(self.model, text, self.log)
-        return self.engine.execute(seen.prompt, dense_plan(seen, "test"), Clock())
+        return self.engine.execute(seen.prompt, dense_plan(seen.prompt, "test"), Clock())
 
     def read(self, text: str, learn: bool = True) -> Prefill:
         seen = context(self.model, text, self.log)

@@ -39,7 +39,7 @@ class Read:
         flow.start({"user_question": tiny.QUESTIONS[0]})
         context = flow.context(1)
         self.prompt = context.prompt
-        self.prefill = self.engine.execute(self.prompt, dense_plan(context, "test"), Clock())
+        self.prefill = self.engine.execute(self.prompt, dense_plan(context.prompt, "test"), Clock())
         [self.answer] = self.engine.decode([self.prefill], DECODING)
 
     def broken(self, *parts: Part, size: float = 30.0) -> Prefill:

@@ -178,6 +178,15 @@ def test_its_own_run_holds_the_step_and_another_pages_does_not(lab: VisitStore, 
     assert tour.state(visit).step == 1
 
 
+def test_a_second_press_changes_no_button_of_the_run_that_goes_on(lab: VisitStore, visit: Visit) -> None:
+    first = tour.run(lab, visit, {"guess": CHOICES[0]})
+    next(first)
+    update = merged(tour.run(lab, visit, {"guess": CHOICES[0]}))
+    assert "busy" in update["status"]
+    assert not {"back.visible", "next.visible", "replay.visible"} & update.keys()
+    assert merged(first)["next.visible"] is True
+
+
 def test_a_class_predicts_and_the_teacher_reveals(lab: VisitStore, visit: Visit) -> None:
     tour.open_room(lab, visit)
     room = tour.room_of(lab, visit)
