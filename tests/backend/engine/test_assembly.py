@@ -346,7 +346,7 @@ def test_hooks_are_not_asked_where_nothing_was_copied() -> None:
     def never(_: PromptView) -> None:
         raise AssertionError
 
-    found = run(one, Hooked(never, never), dense_plan(one.contexts[3], "test"))
+    found = run(one, Hooked(never, never), dense_plan(one.contexts[3].prompt, "test"))
     assert_same(found, one.dense[3], len(one.contexts[3].prompt.ids))
 
 
