@@ -15,7 +15,7 @@ from backend.prompts.agent import Agent
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.template import FAMILY, QUESTION
 
-FIRST = ("system", "developer")  # roles whose texts are the template's
+INSTRUCTION_ROLES = ("system", "developer")  # roles whose texts are the template's
 _TEXT = re.compile(r"text_[0-9]+")
 _BRACES = re.compile(r"\{([A-Za-z0-9_-]{1,64})\}")
 
@@ -38,20 +38,20 @@ def pipeline_of_parts(
     for text, fixed in parts:
         if not text:
             continue
-        if fixed and not any(_would_be_a_hole(match[1]) for match in _BRACES.finditer(text)):
+        if fixed and not any(_is_placeholder(match[1]) for match in _BRACES.finditer(text)):
             template.append(text)
             continue
         if not text.strip():
             template.append(text)  # a value may not be blank
             continue
-        name_of = f"text_{len(values) + 1}"
-        values[name_of] = text
-        template.append(f"{{{name_of}}}")
+        slot = f"text_{len(values) + 1}"
+        values[slot] = text
+        template.append(f"{{{slot}}}")
     agent = Agent(1, title, "", "".join(template), max_new_tokens)
     return Pipeline(name, title, "", (agent,), tuple(values), scoring="none"), values
 
 
-def _would_be_a_hole(name: str) -> bool:
+def _is_placeholder(name: str) -> bool:
     return name == QUESTION or bool(FAMILY.fullmatch(name) or _TEXT.fullmatch(name))
 
 
@@ -65,17 +65,17 @@ def message_parts(messages: Sequence[Mapping[str, Any]]) -> list[Part]:
     Raises:
         PromptError: a message cannot be read, with its number in ``field``.
     """
-    read = [_message(message, number) for number, message in enumerate(messages)]
-    headed = sum(role not in FIRST for role, _ in read) > 1
+    turns = [_message(message, number) for number, message in enumerate(messages)]
+    has_headings = sum(role not in INSTRUCTION_ROLES for role, _ in turns) > 1
     parts: list[Part] = []
-    for role, text in read:
-        if role in FIRST:
+    for role, text in turns:
+        if role in INSTRUCTION_ROLES:
             parts.append((f"{text}\n\n", True))
-        elif headed:
+        elif has_headings:
             parts += [(f"{role.capitalize()}:\n", True), (text, False), ("\n\n", True)]
         else:
             parts.append((text, False))
-    return [*parts, ("Assistant:\n", True)] if headed else parts
+    return [*parts, ("Assistant:\n", True)] if has_headings else parts
 
 
 def _message(message: object, number: int) -> tuple[str, str]:
@@ -89,6 +89,6 @@ def _message(message: object, number: int) -> tuple[str, str]:
     content = message.get("content")
     if isinstance(content, Sequence) and not isinstance(content, str):
         texts = [block.get("text") if isinstance(block, Mapping) else None for block in content]
-        known = [text for text in texts if isinstance(text, str)]
-        content = "\n".join(known) if len(known) == len(texts) else content
+        strings = [text for text in texts if isinstance(text, str)]
+        content = "\n".join(strings) if len(strings) == len(texts) else content
     return message["role"], check_text(content, f"The content of message {number + 1}", field)

@@ -73,18 +73,18 @@ class _Strict(yaml.constructor.SafeConstructor):
     """Refuses a key given twice, and merge keys, which can grow without end."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.tag == "tag:yaml.org,2002:merge":
                     raise yaml.constructor.ConstructorError(
                         None, None, "merge keys ('<<') are not allowed", key.start_mark
                     )
-                if key.value in seen:
+                if key.value in keys:
                     raise yaml.constructor.ConstructorError(
                         None, None, f"the key {show(key.value)} appears twice", key.start_mark
                     )
-                seen.add(key.value)
+                keys.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -227,10 +227,10 @@ def _preset_from(body: object, file: str) -> Preset:
 
 def _task_source(table: Mapping[str, Any], pipeline: Pipeline) -> TaskSource:
     """The task of a preset with generated requests, tried out once."""
-    task, known = table.get("task"), [name for name in tasks.TASKS if name not in tasks.DRILLS]
-    if task not in known:
+    task, task_names = table.get("task"), [name for name in tasks.TASKS if name not in tasks.DRILLS]
+    if task not in task_names:
         raise PromptError(
-            f"The task is {show(task)}; request_source 'generated' needs one of {', '.join(known)}. "
+            f"The task is {show(task)}; request_source 'generated' needs one of {', '.join(task_names)}. "
             "Name one.",
             field="task",
         )
@@ -274,16 +274,16 @@ def _draw(source: TaskSource, rng: random.Random, pipeline: Pipeline) -> Example
         kind = source.kind or rng.choice(tasks.prefixes.KINDS)
         steps = source.size or rng.randint(1, 2)
         message = tasks.prefixes.draw_message(rng, kind, True, rng.randint(2, 5), steps, source.readers)
-        known = {f"prefix_{i}": book for i, book in enumerate(message.books, 1)} | {QUESTION: message.text}
+        values = {f"prefix_{i}": book for i, book in enumerate(message.books, 1)} | {QUESTION: message.text}
         expected = str(message.values[-1])
     else:
         size = source.size or (rng.randint(1, 3) if source.task == "solver" else None)
         document = tasks.make_document(
             rng, source.task, kind=source.kind, held_out=True, style=tasks.Style("stock"), size=size
         )
-        known = document.values
+        values = document.values
         expected = document.selection if pipeline.scoring == "selection" else document.answer
-    return Example({name: known[name] for name in pipeline.inputs if name in known}, expected)
+    return Example({name: values[name] for name in pipeline.inputs if name in values}, expected)
 
 
 def preset_requests(preset: Preset, count: int, seed: int = 0) -> list[Example]:
@@ -304,9 +304,9 @@ def preset_requests(preset: Preset, count: int, seed: int = 0) -> list[Example]:
             field="requests",
         )
     if preset.request_source == "examples":
-        own = preset.examples
-        start = seed * math.ceil(len(own) / 3)
-        return [own[(start + i) % len(own)] for i in range(count)]
+        length = len(preset.examples)
+        start = seed * math.ceil(length / 3)
+        return [preset.examples[(start + i) % length] for i in range(count)]
     assert preset.task is not None
     rng = random.Random(f"requests:{seed}")
     examples: dict[tuple[str, ...], Example] = {}

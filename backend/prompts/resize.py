@@ -33,10 +33,10 @@ def team(pipeline: Pipeline, count: int) -> Pipeline:
         )
     if count == most:
         return pipeline
-    kept = (*pipeline.order[: count - 1], pipeline.final)
-    gone = set(pipeline.order) - set(kept)
+    members = (*pipeline.order[: count - 1], pipeline.final)
+    absent = set(pipeline.order) - set(members)
     agents = tuple(
-        replace(pipeline.agent(id), template=_without(pipeline.agent(id).template, gone)) for id in kept
+        replace(pipeline.agent(id), template=_without(pipeline.agent(id).template, absent)) for id in members
     )
     used = "".join(agent.template for agent in agents)
     try:
@@ -45,7 +45,7 @@ def team(pipeline: Pipeline, count: int) -> Pipeline:
             name=f"{pipeline.name}, {count} agents",
             agents=agents,
             declared=tuple(name for name in pipeline.declared if f"{{{name}}}" in used),
-            judge=pipeline.judge if pipeline.judge in kept else None,
+            judge=pipeline.judge if pipeline.judge in members else None,
         )
     except PromptError as error:
         raise PromptError(
@@ -54,16 +54,16 @@ def team(pipeline: Pipeline, count: int) -> Pipeline:
         ) from None
 
 
-def _without(template: str, gone: Collection[int]) -> str:
+def _without(template: str, absent: Collection[int]) -> str:
     """A template without what it says of some agents."""
     lines = template.split("\n")
     heads = [place for place, line in enumerate(lines) if _HEAD.match(line)]
-    left_out: set[int] = set()
+    removed: set[int] = set()
     for start, end in zip(heads, [*heads[1:], len(lines)], strict=False):
         head = _HEAD.match(lines[start])
         assert head is not None
         number = head[1]
-        if int(number) in gone:
+        if int(number) in absent:
             mentions = [place for place in range(start, end) if number in _TEXT.findall(lines[place])]
-            left_out.update(range(start, max(mentions, default=start - 1) + 1))
-    return "\n".join(line for place, line in enumerate(lines) if place not in left_out)
+            removed.update(range(start, max(mentions, default=start - 1) + 1))
+    return "\n".join(line for place, line in enumerate(lines) if place not in removed)

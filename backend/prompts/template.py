@@ -47,7 +47,7 @@ def agent_in_turn(agent: int, turn: int) -> int:
     return agent + (turn - 1) * TURN_STRIDE
 
 
-def called(id: int) -> str:
+def agent_label(id: int) -> str:
     """An agent's id for a person: ``3``, or ``3 (turn 2)``."""
     agent, turn = agent_and_turn(id)
     return f"{agent} (turn {turn})" if turn > 1 else str(agent)
@@ -130,19 +130,19 @@ def parse_template(text: str, declared: Collection[str], field: str, owner: str)
             field=field,
         )
     parts: list[str | Placeholder] = []
-    seen: set[str] = set()
+    names: set[str] = set()
     start = 0
     for match in _BRACES.finditer(text):
         name = match[1]
         if name != QUESTION and name not in declared and not FAMILY.fullmatch(name):
             continue
-        if name in seen:
+        if name in names:
             raise PromptError(
                 f"{owner} uses {{{name}}} twice. A placeholder may appear once in a template, because its "
                 "place in the prompt has to be unambiguous. Remove one of the two.",
                 field=field,
             )
-        seen.add(name)
+        names.add(name)
         if match.start() > start:
             parts.append(text[start : match.start()])
         parts.append(Placeholder(name))

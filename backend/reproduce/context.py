@@ -13,9 +13,9 @@ from backend.base.cancel import stop_if
 from backend.bench.group import shape_or_model
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
-from backend.reproduce.spec import Found, Reproduction, Scale
+from backend.reproduce.spec import Measurement, Reproduction, Scale
 
-Step = Progress | Found
+Step = Progress | Measurement
 DataSource = Path | Literal["hub"]
 
 
@@ -56,7 +56,7 @@ class Context:
         notes: what has to be said beside the figures; runners add to it.
     """
 
-    one: Reproduction
+    reproduction: Reproduction
     scale: Scale
     model_name: str
     out: Path

@@ -22,7 +22,7 @@ from backend.base.hub_errors import quiet_lookups, reason
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
 from backend.reproduce.context import Context, DataSource, Step
-from backend.reproduce.spec import Found, HarnessPlan, HarnessTask, Value
+from backend.reproduce.spec import HarnessPlan, HarnessTask, Measurement, Value
 
 LONGEST = 8192  # tokens of a prompt and its answer; examples and all, no benchmark's is longer
 ROWS = {"cuda": 4}  # prompts at once: the harness takes every token's logits, and a vocabulary is large
@@ -48,7 +48,7 @@ def harness(plan: HarnessPlan, context: Context) -> Iterator[Step]:
             values = _run_benchmark(library, manager, context.load(name), task, plan, context)
             for title, value in values.items():
                 place = {**where, "method": "dense", "model": context.model_name, "task": title}
-                yield Found(place, {"accuracy": value})
+                yield Measurement(place, {"accuracy": value})
 
 
 def check(plan: HarnessPlan, data: DataSource | None, name: str) -> None:
@@ -97,25 +97,25 @@ def _run_benchmark(
     library: Any, manager: Any, model: LoadedModel, task: HarnessTask, plan: HarnessPlan, context: Context
 ) -> dict[str, Value]:
     """One benchmark under one set of weights: its figures, by title."""
-    kept = context.out / f"harness-{model.info.weights_hash}"
+    cache = context.out / f"harness-{model.info.weights_hash}"
     tokenizer = model.tokens.tokenizer
     try:
         with quiet_lookups(), stopping(model, context), torch.inference_mode():
-            asking = library.models.huggingface.HFLM(
+            reader = library.models.huggingface.HFLM(
                 pretrained=model.module,
                 tokenizer=tokenizer,
                 batch_size=ROWS.get(model.device.type, 1),
                 max_length=min(LONGEST, model.info.context_tokens),
             )
             results = library.simple_evaluate(
-                asking,
+                reader,
                 tasks=[task.name],
                 num_fewshot=task.shots,
                 apply_chat_template=task.chat and bool(tokenizer.chat_template),
                 limit=context.count(plan.problems) or None,
                 bootstrap_iters=100,  # unused: the error of a share comes from a formula
                 log_samples=False,
-                use_cache=str(kept),
+                use_cache=str(cache),
                 task_manager=manager,
                 random_seed=context.seed,
                 fewshot_random_seed=context.seed,

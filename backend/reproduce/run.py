@@ -29,12 +29,12 @@ from backend.reproduce.spec import (
     CostPlan,
     DocumentsPlan,
     EvaluationPlan,
-    Found,
     GroupPlan,
     HarnessPlan,
     HypothesesPlan,
     JudgedPlan,
     LatencyPlan,
+    Measurement,
     OffsetsPlan,
     OverlapPlan,
     Plan,
@@ -56,14 +56,14 @@ COUNTS = {
 
 
 @dataclass(frozen=True)
-class Done:
+class ReportEvent:
     """The report of a reproduction that was run (:func:`backend.reproduce.result.report`)."""
 
     report: dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Settings:
     """What a person may change.
 
     Attributes:
@@ -100,8 +100,8 @@ class Asked:
 
 
 def reproduce(
-    entry: Reproduction, settings: Asked, *, cancel: threading.Event | None = None
-) -> Iterator[Progress | Done]:
+    entry: Reproduction, settings: Settings, *, cancel: threading.Event | None = None
+) -> Iterator[Progress | ReportEvent]:
     """Run one; yields progress and, last, its report.
 
     What keeps rows (sweeps, documents, hypotheses) goes on where it was stopped.
@@ -124,11 +124,11 @@ def reproduce(
     busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     loaded = None if context.ray is not None else (context.model.info, context.model.device)
     meter = Meter(loaded[1] if loaded else None)
-    began, before = time.monotonic(), meter.joules()
+    start, before = time.monotonic(), meter.joules()
     yield from provide(scaled.weights, context)
-    measurements: list[Found] = []
+    measurements: list[Measurement] = []
     for event in steps(scaled.plan, context):
-        if isinstance(event, Found):
+        if isinstance(event, Measurement):
             measurements.append(event)
         else:
             yield event
@@ -136,7 +136,7 @@ def reproduce(
     facts: dict[str, Any] = {
         "command": settings.command,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seconds": round(time.monotonic() - began, 1),
+        "seconds": round(time.monotonic() - start, 1),
         "hardware": hardware(loaded[1]) if loaded else f"workers on Ray, asked from {processor()}",
         "busy": f"a load of {busy:.1f} on {os.cpu_count()} cores when it began",
         "energy": {"joules": None if before is None or after is None else after - before}
@@ -149,7 +149,7 @@ def reproduce(
         "seed": settings.seed,
         "trained": [asdict(entry) | {"model": Path(entry.model).stem} for entry in context.trained],
     }
-    yield Done(report(entry, scale, measurements, context.notes, facts))
+    yield ReportEvent(report(entry, scale, measurements, context.notes, facts))
 
 
 RUNNERS: dict[type, Callable[[Any, Context], Iterator[Step]]] = {
@@ -174,7 +174,7 @@ def steps(plan: Plan, context: Context) -> Iterator[Step]:
             context.notes.append(str(error))
 
 
-def scale_of(settings: Asked) -> Scale:
+def scale_of(settings: Settings) -> Scale:
     """The scale that was asked for; without one, that which suits the model.
 
     Raises:
@@ -189,7 +189,7 @@ def scale_of(settings: Asked) -> Scale:
     return scale
 
 
-def check(settings: Asked, plan: Plan, name: str) -> None:
+def check(settings: Settings, plan: Plan, name: str) -> None:
     """
     Args:
         plan, name: of what is asked for.

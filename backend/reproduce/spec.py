@@ -36,7 +36,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Found:
+class Measurement:
     """Measured figures (``values`` by metric) of one setting (``where``: for example task, method, order)."""
 
     where: Mapping[str, str]
@@ -70,7 +70,7 @@ class Line:
 
     Attributes:
         paper: one figure for each column, as printed; None where the paper has none.
-        at: what of :attr:`Found.where` names our figure at each scale; without an entry there is none.
+        at: what of :attr:`Measurement.where` names our figure at each scale; without an entry there is none.
             ``model`` has to be a part of the model's name, all others are equal.
         metrics: other metrics than the columns', by the column's title.
     """
@@ -308,7 +308,7 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Drawing:
     """How a figure is drawn: a curve for each of some columns, over the lines whose place is a number.
 
     Attributes:
@@ -381,7 +381,7 @@ class Reproduction:
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     scales: Mapping[Scale, Scaled]
-    drawn: Drawn | None = None
+    drawn: Drawing | None = None
 
     @property
     def needs_links(self) -> bool:

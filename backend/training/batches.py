@@ -64,31 +64,35 @@ class Packer:
         """
         recipe = self.recipe
         rng = random.Random(f"{recipe.seed}:{step}")
-        drawn, total = [], 0
+        documents, total = [], 0
         while total < recipe.step_tokens:
             ids, weights = self.document(rng, recipe.tokens_before + step * recipe.step_tokens)
             if len(ids) <= recipe.context:
-                drawn.append((ids, weights))
+                documents.append((ids, weights))
                 total += len(ids)
-        drawn.sort(key=lambda item: len(item[0]))
-        return padded(drawn[process::processes], recipe.batch_tokens, self.tokenizer.pad_token_id)
+        documents.sort(key=lambda item: len(item[0]))
+        return padded(documents[process::processes], recipe.batch_tokens, self.tokenizer.pad_token_id)
 
 
-def padded(drawn: list[tuple[list[int], list[float]]], batch_tokens: int, pad: int) -> list[tuple[Any, Any]]:
+def padded(
+    documents: list[tuple[list[int], list[float]]], batch_tokens: int, pad: int
+) -> list[tuple[Any, Any]]:
     """Neighbours of documents sorted by length, padded behind their ends (nobody sees what is behind)."""
     import torch
 
     out, start = [], 0
-    while start < len(drawn):
+    while start < len(documents):
         count = 1
-        while start + count < len(drawn) and (count + 1) * len(drawn[start + count][0]) <= batch_tokens:
+        while (
+            start + count < len(documents) and (count + 1) * len(documents[start + count][0]) <= batch_tokens
+        ):
             count += 1
-        some = drawn[start : start + count]
+        group = documents[start : start + count]
         start += count
-        length = max(len(ids) for ids, _ in some)
-        rows = torch.full((len(some), length), pad, dtype=torch.long)
-        weights = torch.zeros((len(some), length))
-        for row, (ids, loss) in enumerate(some):
+        length = max(len(ids) for ids, _ in group)
+        rows = torch.full((len(group), length), pad, dtype=torch.long)
+        weights = torch.zeros((len(group), length))
+        for row, (ids, loss) in enumerate(group):
             rows[row, : len(ids)] = torch.tensor(ids)
             weights[row, : len(ids)] = torch.tensor(loss)
         out.append((rows, weights))

@@ -22,17 +22,17 @@ def deepen(state: dict[str, Any], layers: int) -> dict[str, Any]:
     Raises:
         ValueError: it has more layers than that.
     """
-    have = 1 + max(int(found[2]) for name in state if (found := _LAYER.fullmatch(name)))
-    if layers < have:
-        raise ValueError(f"the weights have {have} layers; a model with {layers} cannot begin with them")
+    depth = 1 + max(int(match[2]) for name in state if (match := _LAYER.fullmatch(name)))
+    if layers < depth:
+        raise ValueError(f"the weights have {depth} layers; a model with {layers} cannot begin with them")
     # the layer that each of the new model's begins with; the first of those that share one is the trained one
-    source = [(at * have) // layers for at in range(layers)]
+    source = [(at * depth) // layers for at in range(layers)]
     deeper = {name: tensor for name, tensor in state.items() if not _LAYER.fullmatch(name)}
     for at, old in enumerate(source):
         for name, tensor in state.items():
-            if (found := _LAYER.fullmatch(name)) and int(found[2]) == old:
+            if (match := _LAYER.fullmatch(name)) and int(match[2]) == old:
                 copied = tensor.clone()
                 if at and source[at - 1] == old and name.endswith(SILENT):
                     copied.zero_()
-                deeper[f"{found[1]}{at}{found[3]}"] = copied
+                deeper[f"{match[1]}{at}{match[3]}"] = copied
     return deeper

@@ -72,11 +72,11 @@ def _with_templates(pipeline: Pipeline, change: Any) -> Pipeline:
 
 def _other_role(rng: random.Random, name: str, template: str) -> str:
     """The template with another instruction in the place of its first line."""
-    _, _, rest = template.partition("\n")
+    _, _, body = template.partition("\n")
     d = Style("unseen").draw(rng)
     if name == "Judge":
-        return f"{judge_role(d, 'right', ('candidate 1',), 1.0)}\n{rest}"
-    return f"{role_text(d, AGENT_KINDS.get(name, 'analyst'))}\n{rest}"
+        return f"{judge_role(d, 'right', ('candidate 1',), 1.0)}\n{body}"
+    return f"{role_text(d, AGENT_KINDS.get(name, 'analyst'))}\n{body}"
 
 
 def _other_space(rng: random.Random, template: str) -> str:
@@ -112,7 +112,7 @@ def edits(
     return report
 
 
-def typed(model: LoadedModel, name: str = "typed") -> dict[str, Any]:
+def typed_shares(model: LoadedModel, name: str = "typed") -> dict[str, Any]:
     """Shares of right final answers to typed questions, by kind and of all; ``name``: of QUESTIONS."""
     pipeline = load_preset(PRESET).pipeline
     rows = typed_questions(name)
@@ -125,8 +125,8 @@ def typed(model: LoadedModel, name: str = "typed") -> dict[str, Any]:
     right: dict[str, list[bool]] = {}
     for row, good in zip(rows, _right(model, requests), strict=True):
         right.setdefault(row["kind"], []).append(good)
-    every = [good for kind in right.values() for good in kind]
-    return {kind: share(sum(goods), len(goods)) for kind, goods in (right | {"all": every}).items()}
+    overall = [good for kind in right.values() for good in kind]
+    return {kind: share(sum(goods), len(goods)) for kind, goods in (right | {"all": overall}).items()}
 
 
 def typed_questions(name: str = "typed") -> list[dict[str, str]]:

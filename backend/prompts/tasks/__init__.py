@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from backend.prompts.tasks import arithmetic, documents, drills, judging, prefixes, programs, tools
-from backend.prompts.tasks.base import Document, Piece, Style, roughened
+from backend.prompts.tasks.base import Document, Piece, Style, roughen
 
 __all__ = ["DRILLS", "SIZES", "TASKS", "Document", "Piece", "Style", "make_document"]
 
@@ -62,5 +62,5 @@ def make_document(
     style = style or Style()
     document = maker(rng, style, held_out, kind or rng.choice(kinds), size)
     if task not in DRILLS and style.is_rough(rng):
-        return replace(document, pieces=roughened(rng, document.pieces))
+        return replace(document, pieces=roughen(rng, document.pieces))
     return document

@@ -114,12 +114,12 @@ class Style:
         return rng.randint(low, low + round((high - low) * self.level))
 
 
-def held_out(text: str) -> bool:
+def is_held_out(text: str) -> bool:
     """Is a problem with this text kept from training? One in 32 is."""
     return hashlib.sha256(text.encode()).digest()[0] % 32 == 0
 
 
-def roughened(rng: random.Random, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+def roughen(rng: random.Random, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
     """The same document with other white space in its template text: lines joined, parted or left open.
 
     Texts of placeholders stay, but for a space or a newline behind them now and then.

@@ -3,7 +3,7 @@
 import re
 from itertools import pairwise
 
-from backend.prompts.tasks.parts import one, pick
+from backend.prompts.tasks.parts import phrase, pick
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.words import Draw
 
@@ -21,11 +21,11 @@ def state_answer(d: Draw, value: str, unit: str, others: tuple[int, ...], form: 
     if form is not None:
         return form.format(**slots, x=0, y=0)
     if not value.isdecimal():
-        return one(d, CANDIDATES.said if d.chance(0.5) else ("{v}", "{v}", "{v}.", "{v}!"), **slots)
+        return phrase(d, CANDIDATES.said if d.chance(0.5) else ("{v}", "{v}", "{v}.", "{v}!"), **slots)
     at = d.rng.random()
     if at < 0.15 and others:
-        return one(d, CANDIDATES.longer, **slots, x=d.rng.choice(others), y=d.rng.choice(others))
-    return one(
+        return phrase(d, CANDIDATES.longer, **slots, x=d.rng.choice(others), y=d.rng.choice(others))
+    return phrase(
         d, CANDIDATES.bare if at < 0.45 else CANDIDATES.said if at < 0.8 else CANDIDATES.counted, **slots
     )
 

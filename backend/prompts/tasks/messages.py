@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from backend.prompts.tasks.base import Style
 from backend.prompts.tasks.facts import choose
-from backend.prompts.tasks.layouts import choose_kept
+from backend.prompts.tasks.layouts import choose_label
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.words import Draw, plural, start_sentence
 
@@ -21,12 +21,12 @@ TRIES = 2000
 
 
 @dataclass(frozen=True)
-class Told:
+class OpenMessage:
     """A message in open wording: the prefix, the message, a question behind it, the steps, the number."""
 
     book: str
     text: str
-    asked: str
+    question: str
     steps: str
     value: int
 
@@ -43,7 +43,7 @@ def patterns(draw: Draw) -> SimpleNamespace:
     return MESSAGES if draw.unseen else _trained()
 
 
-def _joined(draw: Draw, parts: list[str], lists: bool = True) -> str:
+def _join(draw: Draw, parts: list[str], lists: bool = True) -> str:
     """Parts as sentences, as a list with commas, or on lines."""
     at = draw.rng.random()
     if at < 0.55:
@@ -69,11 +69,11 @@ def _keys(draw: Draw, count: int) -> list[str]:
     )
     sort = draw.rng.choices(sorts, (5, 4, 2, 2, 2, 1))[0]
     mixed = draw.chance(0.1)
-    found: dict[str, str] = {}
-    while len(found) < count:
+    words: dict[str, str] = {}
+    while len(words) < count:
         word = (draw.rng.choice(sorts) if mixed or draw.chance(0.03) else sort)()
-        found.setdefault(word.lower(), word)
-    return list(found.values())
+        words.setdefault(word.lower(), word)
+    return list(words.values())
 
 
 def _book(draw: Draw, parts: list[str], starts: tuple[str, ...]) -> str:
@@ -85,14 +85,14 @@ def _book(draw: Draw, parts: list[str], starts: tuple[str, ...]) -> str:
         text = ", ".join(parts)
     else:
         text = "\n".join(part + draw.rng.choice(("", ".")) for part in parts)
-    return (choose_kept(draw, starts) if starts and draw.chance(0.2) else "") + text
+    return (choose_label(draw, starts) if starts and draw.chance(0.2) else "") + text
 
 
 def _article(word: str) -> str:
     return "an" if word[:1].lower() in "aeiou" else "a"
 
 
-def _codebook(draw: Draw, steps: int, level: float) -> Told | None:
+def _codebook(draw: Draw, steps: int, level: float) -> OpenMessage | None:
     rng = draw.rng
     words = _keys(draw, max(2, rng.randint(2, 3 + round(4 * level)), min(steps + 1, 3)))
     most = rng.choice((20, 99, 99, 999, 9999))
@@ -104,7 +104,7 @@ def _codebook(draw: Draw, steps: int, level: float) -> Told | None:
     ]
     first = rng.choice(words)
     value = book[first]
-    told = [f"{first} means {value}."]
+    answer = [f"{first} means {value}."]
     moves: list[tuple[str, str]] = []
     if steps > 1 or not draw.chance(0.12):
         for _ in range(steps):
@@ -114,11 +114,11 @@ def _codebook(draw: Draw, steps: int, level: float) -> Told | None:
             if draw.chance(0.1):
                 word = str(number := draw.number(1, most))
             else:
-                told.append(f"{word} means {number}.")
+                answer.append(f"{word} means {number}.")
             result = {"+": value + number, "-": value - number, "*": value * number}[op]
             if result < 0 or result > 99_999:
                 return None
-            told.append(f"{value} {op} {number} = {result}.")
+            answer.append(f"{value} {op} {number} = {result}.")
             value = result
             moves.append((op, word))
     at = rng.random()
@@ -132,13 +132,13 @@ def _codebook(draw: Draw, steps: int, level: float) -> Told | None:
     else:
         ways = {"+": patterns(draw).add, "-": patterns(draw).take, "*": patterns(draw).times}
         start = first if draw.chance(0.12) else choose(draw, patterns(draw).start).format(w=first)
-        text = _joined(draw, [start, *(choose(draw, ways[op]).format(w=w) for op, w in moves)])
+        text = _join(draw, [start, *(choose(draw, ways[op]).format(w=w) for op, w in moves)])
         if draw.chance(0.25):
             text += " " + choose(draw, patterns(draw).totals)
-    return Told(_book(draw, lines, patterns(draw).book), text, "", " ".join(told), value)
+    return OpenMessage(_book(draw, lines, patterns(draw).book), text, "", " ".join(answer), value)
 
 
-def _units(draw: Draw, steps: int, level: float) -> Told | None:
+def _units(draw: Draw, steps: int, level: float) -> OpenMessage | None:
     rng = draw.rng
     count = rng.randint(1, 3 + round(2 * level))
     units: dict[str, int] = {}
@@ -162,9 +162,9 @@ def _units(draw: Draw, steps: int, level: float) -> Told | None:
         total = packs * units[unit]
         text = choose(draw, patterns(draw).packed).format(us=plural(unit), i=item, t=total, name=name)
         packed = f"One {unit} holds {units[unit]}. {total} / {units[unit]} = {packs}."
-        return Told(_book(draw, lines, ()), start_sentence(text), "", packed, packs)
+        return OpenMessage(_book(draw, lines, ()), start_sentence(text), "", packed, packs)
     value = packs * units[unit]
-    told = [f"One {unit} holds {units[unit]}. {packs} * {units[unit]} = {value}."]
+    answer = [f"One {unit} holds {units[unit]}. {packs} * {units[unit]} = {value}."]
     parts = [
         choose(draw, patterns(draw).has).format(
             name=name, p=packs, u=unit, us=plural(unit), i=item, a=_article(unit)
@@ -175,7 +175,7 @@ def _units(draw: Draw, steps: int, level: float) -> Told | None:
         if others and draw.chance(0.4):
             other, packs = others.pop(), draw.number(2, 40)
             more = packs * units[other]
-            told.append(
+            answer.append(
                 f"One {other} holds {units[other]}. {packs} * {units[other]} = {more}. "
                 f"{value} + {more} = {value + more}."
             )
@@ -186,20 +186,20 @@ def _units(draw: Draw, steps: int, level: float) -> Told | None:
         if not grows and loose > value:
             return None
         result = value + loose if grows else value - loose
-        told.append(f"{value} {'+' if grows else '-'} {loose} = {result}.")
+        answer.append(f"{value} {'+' if grows else '-'} {loose} = {result}.")
         parts.append(
             choose(draw, patterns(draw).more if grows else patterns(draw).fewer).format(
                 m=loose, i=item, name=name
             )
         )
         value = result
-    text = _joined(draw, parts)
+    text = _join(draw, parts)
     if draw.chance(0.4):
         text += " " + choose(draw, patterns(draw).how_many).format(i=item)
-    return Told(_book(draw, lines, ()), text, "", " ".join(told), value)
+    return OpenMessage(_book(draw, lines, ()), text, "", " ".join(answer), value)
 
 
-def _who(draw: Draw, steps: int, level: float) -> Told | None:
+def _who(draw: Draw, steps: int, level: float) -> OpenMessage | None:
     rng = draw.rng
     writer, reader, third = draw.names(3)
     item = draw.thing()
@@ -218,8 +218,8 @@ def _who(draw: Draw, steps: int, level: float) -> Told | None:
     at = 2 if of_third else rng.randrange(2)
     who = (writer, reader, third)[at]
     value = counts[at]
-    told = [("I have", "You have", f"{who} has")[at] + f" {value} {item}."]
-    told[0] = ("{} writes. ", "{} reads. ", "")[at].format(who) + told[0]
+    answer = [("I have", "You have", f"{who} has")[at] + f" {value} {item}."]
+    answer[0] = ("{} writes. ", "{} reads. ", "")[at].format(who) + answer[0]
     for _ in range((steps - 1) + (draw.chance(0.3) if steps > 1 else 0)):
         event = rng.choice(patterns(draw).events)
         change = event["change"]
@@ -231,23 +231,23 @@ def _who(draw: Draw, steps: int, level: float) -> Told | None:
         parts.append(choose(draw, event["says"]).format(m=more, i=item))
         if not of_third and change[at]:
             result = counts[at]
-            told.append(f"{value} {'+' if change[at] > 0 else '-'} {more} = {result}.")
+            answer.append(f"{value} {'+' if change[at] > 0 else '-'} {more} = {result}.")
             value = result
     book = start_sentence(choose(draw, patterns(draw).writes).format(w=writer, r=reader))
-    asked = choose(draw, patterns(draw).ask).format(i=item, x=who)
-    behind = draw.chance(0.25)
+    question = choose(draw, patterns(draw).ask).format(i=item, x=who)
+    question_last = draw.chance(0.25)
     end = rng.choice((".", ".", ".\n"))
-    book += end.rstrip("\n") if behind else (end if end.endswith("\n") else end + " ") + asked
-    return Told(book, _joined(draw, parts), asked if behind else "", " ".join(told), value)
+    book += end.rstrip("\n") if question_last else (end if end.endswith("\n") else end + " ") + question
+    return OpenMessage(book, _join(draw, parts), question if question_last else "", " ".join(answer), value)
 
 
-_TOLD = {"codebook": _codebook, "units": _units, "who": _who}
+_DRAW = {"codebook": _codebook, "units": _units, "who": _who}
 
 
-def draw_told(draw: Draw, style: Style, kind: str, steps: int) -> Told:
+def draw_open_message(draw: Draw, style: Style, kind: str, steps: int) -> OpenMessage:
     """A message of about so many steps."""
     for _ in range(TRIES):
-        told = _TOLD[kind](draw, steps, style.level)
-        if told is not None:
-            return told
+        message = _DRAW[kind](draw, steps, style.level)
+        if message is not None:
+            return message
     raise ValueError(f"no message of kind {kind} with {steps} steps was found")

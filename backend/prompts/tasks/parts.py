@@ -11,14 +11,14 @@ from backend.prompts.tasks.words import Draw, split
 STOCK_SHARE = 0.3  # of training documents that are worded as the presets are, all of it
 
 
-def settled(rng: random.Random, style: Style) -> Style:
+def settle(rng: random.Random, style: Style) -> Style:
     """The style of one document: of *any*, some are *stock* from end to end."""
     if style.wording == "any" and style.edit is None and rng.random() < STOCK_SHARE:
         return replace(style, wording="stock")
     return style
 
 
-def opened(rng: random.Random, style: Style, *edits: str) -> bool:
+def is_open(rng: random.Random, style: Style, *edits: str) -> bool:
     """Is a part of the document in open language? ``edits`` are those that change this part.
 
     Of a document in *any* wording some parts stay as the presets have them: who edits a prompt rarely
@@ -31,16 +31,16 @@ def opened(rng: random.Random, style: Style, *edits: str) -> bool:
     return style.wording == "unseen"
 
 
-def joined(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
+def join_pieces(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
     """The pieces, with neighbours that are both template text made one, as a template has them."""
-    found: list[Piece] = []
+    result: list[Piece] = []
     for piece in pieces:
         plain = piece.name is None and not piece.answer
-        if plain and found and found[-1].name is None and not found[-1].answer:
-            found[-1] = Piece(found[-1].text + piece.text)
+        if plain and result and result[-1].name is None and not result[-1].answer:
+            result[-1] = Piece(result[-1].text + piece.text)
         elif piece.text:
-            found.append(piece)
-    return tuple(found)
+            result.append(piece)
+    return tuple(result)
 
 
 def pick(d: Draw, options: Sequence[str]) -> str:
@@ -48,7 +48,7 @@ def pick(d: Draw, options: Sequence[str]) -> str:
     return d.pick(options, _one_in(tuple(options)))
 
 
-def one(d: Draw, patterns: Sequence[str], **slots: object) -> str:
+def phrase(d: Draw, patterns: Sequence[str], **slots: object) -> str:
     """One pattern of a list, of this document's side, with its choices made."""
     return d.say(pick(d, patterns), **slots)
 

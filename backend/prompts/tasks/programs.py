@@ -2,9 +2,9 @@
 
 import random
 
-from backend.prompts.tasks.arithmetic import ordered
-from backend.prompts.tasks.base import ASIDES, PRESET_WORDS, Document, Piece, Style, Wording, held_out
-from backend.prompts.tasks.parts import one, opened, pick, settled
+from backend.prompts.tasks.arithmetic import comparison
+from backend.prompts.tasks.base import ASIDES, PRESET_WORDS, Document, Piece, Style, Wording, is_held_out
+from backend.prompts.tasks.parts import is_open, phrase, pick, settle
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.program_forms import draw_open
 
@@ -49,7 +49,7 @@ def draw_program(rng: random.Random, kind: str, lines: int) -> tuple[str, str, i
             sign = rng.choice("<>")
             holds = value < limit if sign == "<" else value > limit
             source.append(f"    if {name} {sign} {limit}:")
-            trace.append(ordered(value, sign, limit))
+            trace.append(comparison(value, sign, limit))
             before = value, len(trace)
             step("        ")
             if not holds:
@@ -71,36 +71,36 @@ def draw_program(rng: random.Random, kind: str, lines: int) -> tuple[str, str, i
     return "\n".join(source), " ".join(trace), value
 
 
-def role_text(rng: random.Random, style: Style, own: Style) -> str:
+def role_text(rng: random.Random, style: Style, original: Style) -> str:
     """What is asked about a program; the presets have two ways to say it, training all that are not open."""
-    if opened(rng, style, "roles"):
+    if is_open(rng, style, "roles"):
         d = style.draw(rng)
-        said = one(d, PROGRAMS.runners)
+        text = phrase(d, PROGRAMS.runners)
         if d.chance(0.15 + 0.2 * style.level):
-            more = pick(d, ASIDES) if d.chance(0.5) else one(d, PROGRAMS.runners)
-            said = f"{more} {said}" if d.chance(0.3) else f"{said} {more}"
-        return said.lower() if d.chance(0.06) else said
-    if own.wording == "any":
+            more = pick(d, ASIDES) if d.chance(0.5) else phrase(d, PROGRAMS.runners)
+            text = f"{more} {text}" if d.chance(0.3) else f"{text} {more}"
+        return text.lower() if d.chance(0.06) else text
+    if original.wording == "any":
         return rng.choice((RUNNER.stock, RUNNER.stock, *RUNNER.others))
     return RUNNER.stock
 
 
-def make_program(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+def make_program(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
     """(f) A program of ``size`` statements (else 1 to 4, in open form to 5), and what it prints.
 
     In the presets' form it is a function with one variable, and its call.
     """
-    own, style = style, settled(rng, style)
-    free = opened(rng, style, "names", "words", "numbers", "extra", "ratios", "bare")
-    lines = size or style.upto(rng, 1, 5 if free else 4)
+    original, style = style, settle(rng, style)
+    open_form = is_open(rng, style, "names", "words", "numbers", "extra", "ratios", "bare")
+    lines = size or style.upto(rng, 1, 5 if open_form else 4)
     while True:
         source, trace, value = (
-            draw_open(style.draw(rng), kind, lines) if free else draw_program(rng, kind, lines)
+            draw_open(style.draw(rng), kind, lines) if open_form else draw_program(rng, kind, lines)
         )
-        if held_out(source) == held:
+        if is_held_out(source) == held_out:
             break
     pieces = (
-        Piece(role_text(rng, style, own) + "\n"),
+        Piece(role_text(rng, style, original) + "\n"),
         Piece(source, name="user_question"),
         Piece("\n"),
         Piece(f"{trace} The answer is {value}", answer=True),

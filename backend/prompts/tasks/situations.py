@@ -63,7 +63,7 @@ class Telling:
         self.thing = d.thing() if self.table["of"] == ("THINGS",) else d.pick_word(self.table["of"])
         self.place = d.pick_word(self.table.get("at", ("there",)))
         self.past = d.chance(0.5)
-        self.said = False
+        self.mentioned = False
         self.others = [x for x in d.names(4) if x.split()[-1] not in self.who.subject.split()][:2]
         self.times = d.rng.choice(SITUATIONS.times) if d.chance(0.25) else ()
 
@@ -80,15 +80,15 @@ class Telling:
             if name in text:
                 text = d.say(re.sub(rf"\b{name}\b", lambda _, o=options: o, text))  # type: ignore[misc]
 
-        def form(found: re.Match[str]) -> str:
-            base, how = found[1], found[2]
+        def form(match: re.Match[str]) -> str:
+            base, how = match[1], match[2]
             if base in SITUATIONS.verbs:
                 base = d.rng.choice(SITUATIONS.verbs[base])
             if how == "g":
                 return participle(base)
-            told = how in ("d", "d3", "dp") or (tense and how != "n")
+            is_past = how in ("d", "d3", "dp") or (tense and how != "n")
             agrees = {"d3": "3", "dp": "p", "d": "", "n": ""}.get(how or "", how) or person.agrees
-            return " and ".join(verb(part, agrees, told) for part in base.split(" and "))
+            return " and ".join(verb(part, agrees, is_past) for part in base.split(" and "))
 
         text = _VERB.sub(form, text)
         first, second = self.others
@@ -106,7 +106,7 @@ class Telling:
     def subject(self) -> str:
         """Its name when it is told for the first time, later a pronoun or the name once more."""
         who, d = self.who, self.d
-        if not self.said:
+        if not self.mentioned:
             return who.subject
         if d.chance(0.5) and who.agrees == who.pronoun_agrees:
             return who.pronoun
@@ -154,19 +154,19 @@ def draw_situation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], 
     top = min(story.highest, t.top)
     low = min(story.lowest, top // 4)
     value = start = d.number(max(4, low), top)
-    done: list[Step] = []
-    told: list[str] = []  # patterns of events, with their numbers as slots
+    solution: list[Step] = []
+    events: list[str] = []  # patterns of events, with their numbers as slots
     slots: list[dict[str, Any]] = []
     hidden = rng.choices(("", "late", "inside"), (80, 10, 10))[0]
-    while len(done) < max(1, steps):
-        if told and d.chance(0.12) and value > 2:
-            told.append(t.event("same"))
+    while len(solution) < max(1, steps):
+        if events and d.chance(0.12) and value > 2:
+            events.append(t.event("same"))
             slots.append({"w": rng.randint(2, min(value, 99))})
             continue
-        gain = d.chance(0.45) and value + 2 <= top and not (hidden == "inside" and not done)
+        gain = d.chance(0.45) and value + 2 <= top and not (hidden == "inside" and not solution)
         if not gain and value < 4:
             gain = True
-        pattern = t.event("up" if gain else "down", bare=not told and bool(hidden))
+        pattern = t.event("up" if gain else "down", bare=not events and bool(hidden))
         op = "+" if gain else "-"
         most = top - value if gain else value - 1
         if "{m}" in pattern:
@@ -174,93 +174,93 @@ def draw_situation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], 
             u = d.number(2, max(2, most // m))
             if m * u > most or hidden:
                 continue
-            done.append((m, "*", u))
+            solution.append((m, "*", u))
             slots.append({"m": number(d, m), "u": u})
             n = m * u
         else:
             n = d.number(max(2, min(low, most)), max(2, most))
             slots.append({"n": number(d, n)})
-        told.append(pattern)
-        done.append((value, op, n))
-        value = compute(*done[-1])
+        events.append(pattern)
+        solution.append((value, op, n))
+        value = compute(*solution[-1])
         if value > top or value < 0:
             return draw_situation(d, story, steps)
-    sentences = _start(t, start, hidden, told, slots)
+    sentences = _start(t, start, hidden, events, slots)
     ask = t.d.say(t.d.pick(t.table["ask"])).replace(
         "<does>", verb("does", t.who.agrees, t.past and d.chance(0.4))
     )
-    if hidden or len(told) > 2 or not d.chance(0.06) or not ask.startswith("How"):
+    if hidden or len(events) > 2 or not d.chance(0.06) or not ask.startswith("How"):
         sentences.append(start_sentence(t.fill(ask, past=False)) + "?")
     else:
-        told_all = [x.rstrip(".") for x in sentences]
-        t.said = False
-        asked = t.fill(ask, past=False)
+        clauses = [x.rstrip(".") for x in sentences]
+        t.mentioned = False
+        question = t.fill(ask, past=False)
         keep = (*t.others, t.who.subject[0].isupper() and t.who.subject.split()[0], "I")
-        told_all = [x if x.split()[0] in keep else x[:1].lower() + x[1:] for x in told_all]
-        sentences = [start_sentence(f"{asked} if {' and '.join(told_all)}?")]
+        clauses = [x if x.split()[0] in keep else x[:1].lower() + x[1:] for x in clauses]
+        sentences = [start_sentence(f"{question} if {' and '.join(clauses)}?")]
     for share, patterns in ((story.filler, SITUATIONS.asides), (story.amounts, SITUATIONS.numbered)):
         if d.chance(share) and len(sentences) > 1:
-            t.said = True
+            t.mentioned = True
             text = start_sentence(t.fill(d.pick(patterns), a=rng.randint(2, 99)))
             sentences.insert(rng.randint(0, len(sentences) - 1), text)
-    return re.sub(r" +", " ", " ".join(sentences)), done, value
+    return re.sub(r" +", " ", " ".join(sentences)), solution, value
 
 
-def _start(t: Telling, value: int, hidden: str, told: list[str], slots: list[dict[str, Any]]) -> list[str]:
+def _start(t: Telling, value: int, hidden: str, events: list[str], slots: list[dict[str, Any]]) -> list[str]:
     """The sentences before the question: what there is at first, and what happens."""
     d = t.d
     sentences: list[str] = []
-    shown = number(d, value)
+    amount = number(d, value)
     if not hidden:
         pattern = d.pick(t.table["start"])
         while "{m}" in pattern:
             pattern = d.pick(t.table["start"])
-        text = t.fill(pattern, n=shown)
+        text = t.fill(pattern, n=amount)
         has_time = re.match(r"(?i)(in|on|at|after|last|yesterday|today|before|the) ", text)
         sentences.append(start_sentence(text) + "." if has_time else _timed(t, text, 0))
-        t.said = "{s}" in pattern or t.said
+        t.mentioned = "{s}" in pattern or t.mentioned
     elif hidden == "inside":
-        first = told[0]
+        first = events[0]
         # *5 of the 30 degrees colder* is nothing that people say
         if "{n} {i}" in first and not re.search(r"^it |\bby \{n\}|\{i\} (\(|\w+er\b)", first):
             owner = "{h}" if t.table["who"] == ("person",) and "{s} " in first[:4] else "the"
-            told[0] = first.replace("{n} {i}", f"{{n}} of {owner} {value} {{i}}", 1)
+            events[0] = first.replace("{n} {i}", f"{{n}} of {owner} {value} {{i}}", 1)
         else:
-            sentences.append(_timed(t, t.fill(d.pick(t.table["start"]), n=shown), 0))
-        t.said = t.said or bool(sentences)
-    own = [pattern.startswith("{s} ") for pattern in told]
+            sentences.append(_timed(t, t.fill(d.pick(t.table["start"]), n=amount), 0))
+        t.mentioned = t.mentioned or bool(sentences)
+    has_subject = [pattern.startswith("{s} ") for pattern in events]
     at, late_at = 0, -1
     if hidden == "late":
-        late_at = len(told) if d.chance(0.6) else d.rng.randint(1, len(told))
-    while at < len(told):
+        late_at = len(events) if d.chance(0.6) else d.rng.randint(1, len(events))
+    while at < len(events):
         if at == late_at:
-            sentences.append(start_sentence(t.fill(d.pick(t.table["late"]), n=shown)) + ".")
+            sentences.append(start_sentence(t.fill(d.pick(t.table["late"]), n=amount)) + ".")
             late_at = -1
         begin = at
-        if own[at] and at + 1 < len(told) and own[at + 1] and d.chance(0.12):
+        if has_subject[at] and at + 1 < len(events) and has_subject[at + 1] and d.chance(0.12):
             verb_form = re.sub(
                 r"^\{s\} (?:also )?<([^/>]+)>",
                 lambda m: "After " + gerund(d.pick(SITUATIONS.verbs.get(m[1], (m[1],)))),
-                told[at],
+                events[at],
             )
             if verb_form.startswith("After ") and "(" not in verb_form.split("ing")[0]:
-                text = f"{t.fill(verb_form, **slots[at])}, {_clause(t, told[at + 1], slots[at + 1], True)}"
+                text = f"{t.fill(verb_form, **slots[at])}, {_clause(t, events[at + 1], slots[at + 1], True)}"
                 sentences.append(start_sentence(text) + ".")
                 at += 2
                 continue
-        text = _clause(t, told[at], slots[at], True)
-        t.said = t.said or own[at]
-        while at + 1 < len(told) and d.chance(0.4) and at + 1 != late_at:
-            both = own[at] and own[at + 1]
+        text = _clause(t, events[at], slots[at], True)
+        t.mentioned = t.mentioned or has_subject[at]
+        while at + 1 < len(events) and d.chance(0.4) and at + 1 != late_at:
+            both = has_subject[at] and has_subject[at + 1]
             at += 1
             between = d.rng.choice(
                 (" and ", " and ", ", then ", " and then ", ", and ", " and later ", ", but ")
             )
-            text += between + _clause(t, told[at], slots[at], not both)
+            text += between + _clause(t, events[at], slots[at], not both)
         sentences.append(_timed(t, text, begin + 1))
         at += 1
     if late_at >= 0:
-        sentences.append(start_sentence(t.fill(d.pick(t.table["late"]), n=shown)) + ".")
+        sentences.append(start_sentence(t.fill(d.pick(t.table["late"]), n=amount)) + ".")
     return sentences
 
 

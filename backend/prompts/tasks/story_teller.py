@@ -64,8 +64,8 @@ def draw_person(d: Draw) -> Person:
     if at < 0.12:
         return Person("we", "we", "us", "our", "p", "p")
     if at < 0.16:
-        one, two = d.names(2)
-        return Person(f"{one} and {two}", "they", "them", "their", "p", "p")
+        first, second = d.names(2)
+        return Person(f"{first} and {second}", "they", "them", "their", "p", "p")
     if at < 0.3:
         who = d.pick_word(WORDS.somebody)
         if _HOUSES.search(who):
@@ -149,8 +149,8 @@ class Teller:
             "COME": STORIES.come_verbs,
         }
 
-        def conjugate(found: re.Match[str]) -> str:
-            base = found[1]
+        def conjugate(match: re.Match[str]) -> str:
+            base = match[1]
             if base in chosen:
                 base = d.rng.choice(chosen[base])
             return verb(base, agrees, tense)
@@ -192,13 +192,13 @@ class Teller:
         return text
 
 
-def _lowered(text: str, teller: Teller) -> str:
+def lower_start(text: str, teller: Teller) -> str:
     first = text.split()[0]
     name = teller.who.subject.split()[0]
     return text if first in (name, "I", *teller.others) else text[:1].lower() + text[1:]
 
 
-def _ask(teller: Teller, patterns: tuple[str, ...]) -> str:
+def ask_question(teller: Teller, patterns: tuple[str, ...]) -> str:
     d = teller.d
     past = teller.past and d.chance(0.4)
     if teller.who.agrees != "3":
