@@ -1,8 +1,8 @@
-"""Conversations as pipelines of one agent: what stays is the template, texts fill its placeholders. Free of
-torch.
+"""Conversations as pipelines of one agent: system messages are its template, other texts fill placeholders.
+Free of torch.
 
-A placeholder's text is what reuse may copy. The roles of a conversation become headings, for a pipeline's
-prompt is one message to the model; of one message behind the system's no heading is needed.
+Reuse may copy a placeholder's text. A pipeline's prompt is one message to the model, so the roles of a
+conversation become headings; a single message behind the system's needs none.
 """
 
 import re
@@ -28,7 +28,7 @@ def pipeline_of_parts(
 ) -> tuple[Pipeline, dict[str, str]]:
     """A pipeline of one agent that reads these parts, and the values of its placeholders ``text_1``, ...
 
-    What looks like a placeholder in a template's part is a text like any other, so it becomes a value.
+    A template's part that contains a placeholder's name in braces becomes a value, so it stays plain text.
 
     Raises:
         PromptError: there is nothing to read, or a text cannot be used.
@@ -56,8 +56,8 @@ def _is_placeholder(name: str) -> bool:
 
 
 def message_parts(messages: Sequence[Mapping[str, Any]]) -> list[Part]:
-    """The parts of one call's messages, as chat interfaces take them: what the system says is the template's,
-    and each other message a text of its own.
+    """The parts of one call's messages, as chat interfaces take them: system messages belong to the template,
+    each other message is a text of its own.
 
     Args:
         messages: ``role`` and ``content`` each; the content a text, or blocks of type ``text``.

@@ -110,7 +110,7 @@ class Pipeline:
         _ = self.order
 
     def _check_turn(self, agent: Agent, hole: Placeholder) -> None:
-        """Refuse a text of a turn that never is."""
+        """Refuse a placeholder of a turn that does not exist."""
         if hole.fixed and not self.is_unrolled:
             whose = f"{hole.family}_{agent_and_turn(hole.agent or 0)[0]}"
             raise PromptError(
@@ -128,7 +128,7 @@ class Pipeline:
 
     @property
     def is_unrolled(self) -> bool:
-        """Do the agents of all turns stand in ``agents``?"""
+        """Does ``agents`` list the agents of every turn?"""
         return self.turns > 1 and any(type(a.id) is int and a.id > TURN_STRIDE for a in self.agents)
 
     def _check_agents(self) -> None:
@@ -188,9 +188,9 @@ class Pipeline:
     def unrolled(self) -> Pipeline:
         """The same run as one turn: every agent once for each turn, with an id and a name of its own.
 
-        A text of the turn ``t`` turns ago is the one that the agent of that turn wrote; before the first
-        turn there is only what the request gives (``history`` placeholders, counted from the first turn;
-        empty when it gives none). A pipeline of one turn is its own.
+        A text of ``t`` turns ago is read from the agent of that turn. Before the first turn only the request
+        gives texts (``history`` placeholders, counted from the first turn; empty when it gives none). A
+        pipeline of one turn is returned as it is.
         """
         if self.turns == 1 or self.is_unrolled:
             return self

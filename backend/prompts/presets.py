@@ -93,7 +93,7 @@ class _StrictLoader(_Strict, yaml.SafeLoader):
 
 
 class _QuickLoader(_Strict, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """The lab's own files: libyaml where it is there, which is ten times faster and says less."""
+    """The lab's own files: libyaml where it is installed, ten times faster with shorter messages."""
 
 
 _PRESET_KEYS: dict[str, tuple[type, ...]] = {
@@ -158,7 +158,7 @@ def load_preset(name_or_path: str | Path) -> Preset:
 
 @functools.cache
 def _shipped(path: Path, changed: int) -> Preset:
-    """A shipped preset as the file stood at ``changed``: the page asks for it with every key typed."""
+    """A shipped preset, cached by its file's time of change: the page loads it at every key press."""
     return _preset(read_text(path, MAX_PRESET_BYTES), path.name)
 
 
@@ -166,7 +166,7 @@ def parse_yaml(text: str, file: str, *, trusted: bool = False) -> object:
     """A file's YAML as plain data; keys given twice and merge keys are refused.
 
     Args:
-        trusted: it is one of the lab's own, and is read quickly.
+        trusted: the file is the lab's own, so the quick loader reads it.
 
     Raises:
         PromptError: it is no such YAML, with the line.
@@ -226,7 +226,7 @@ def _preset_from(body: object, file: str) -> Preset:
 
 
 def _task_source(table: Mapping[str, Any], pipeline: Pipeline) -> TaskSource:
-    """The task of a preset with generated requests, tried out once."""
+    """The task of a preset with generated requests, checked by drawing one."""
     task, task_names = table.get("task"), [name for name in tasks.TASKS if name not in tasks.DRILLS]
     if task not in task_names:
         raise PromptError(
@@ -290,8 +290,8 @@ def preset_requests(preset: Preset, count: int, seed: int = 0) -> list[Example]:
     """``count`` requests for a preset, the same ones for the same arguments.
 
     *generated*: distinct problems that the embedded model never saw in training; the same for every
-    preset of the same task, and fewer are a beginning of more. *examples*: the preset's own, over and
-    over; each seed begins a third of them further, so that what warms up is not what is asked first.
+    preset of the same task, and a smaller count gives the first of a larger one. *examples*: the preset's
+    own in a cycle; each seed starts a third further, so that warm-up and measurement start differently.
     """
     if type(count) is not int or not 1 <= count <= MAX_REQUESTS:
         raise PromptError(

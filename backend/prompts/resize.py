@@ -1,9 +1,8 @@
-"""A pipeline with fewer agents: the first ones and the one that decides. Free of torch.
+"""A pipeline with fewer agents: the first ones and the last. Free of torch.
 
 The KVCOMM paper runs two to five agents and prints prompts for five; its two agents on MMLU are the first
-and the last of them (Section 4.2). What the others' prompts say of an agent that is left out goes with it:
-the lines from one that begins with its number, as in ``Agent 3, role is Critic`` or ``Candidate 3:``, to the
-last with a text of it.
+and the last of them (Section 4.2). The other prompts lose what they say of a removed agent: the lines from
+the one that numbers it, as in ``Agent 3, role is Critic`` or ``Candidate 3:``, to the last with a text of it.
 """
 
 import re
@@ -22,7 +21,7 @@ def team(pipeline: Pipeline, count: int) -> Pipeline:
     """A pipeline's first ``count - 1`` agents in running order, and its last.
 
     Raises:
-        PromptError: it has no so many agents, or a prompt cannot do without one that is left out.
+        PromptError: it has fewer agents, or a prompt needs one that is removed.
     """
     most = len(pipeline.agents)
     if type(count) is not int or not 2 <= count <= most:

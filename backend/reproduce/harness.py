@@ -149,7 +149,7 @@ def stopping(model: LoadedModel, context: Context) -> Iterator[None]:
 
 
 def _questions(counted: Mapping[str, Mapping[str, int]]) -> int:
-    """How many were asked, over all parts of a benchmark."""
+    """The number of questions, over all parts of a benchmark."""
     return sum(count["effective"] for count in counted.values())
 
 

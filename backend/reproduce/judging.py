@@ -1,4 +1,4 @@
-"""Plans that look at what judges and pools did: attention (judge study, Fig. 3), a gate and counts
+"""Plans about judges and pools: attention (judge study, Fig. 3), a gate and counts
 (Fig. 6, 7), anchors by length (KVCOMM, Fig. A.3)."""
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def attention(plan: AttentionPlan, context: Context) -> Iterator[Step]:
 
 
 def regions(record: RunRecord, probe: AttentionProbe) -> tuple[float, float, float]:
-    """Attention to everything between the candidates, to these, and to what was written of the answer."""
+    """Attention to everything but the candidates and the answer so far, to the candidates, to the answer."""
     mass = probe.mass.mean(axis=(0, 1))
     between = {span.name for span in slots(record.prompts[probe.prompt].spans)}
     inside = float(sum(m for m, name in zip(mass, probe.regions, strict=True) if name in between))
@@ -126,7 +126,7 @@ def judged(plan: JudgedPlan, context: Context) -> Iterator[Step]:
 
 
 def uses(plan: UsesPlan, context: Context) -> Iterator[Step]:
-    """How often anchors of the pools were mixed, by their length.
+    """How often the pools' anchors were used in a mix, by their length.
 
     Raises:
         LabError: see :meth:`backend.session.session.LabSession.run`.

@@ -24,12 +24,12 @@ QUESTION = "user_question"
 
 
 def layer_at(depth: str, layers: int) -> int:
-    """The layer that lies there."""
+    """The layer at a depth."""
     return round(DEPTHS[depth] * (layers - 1))
 
 
 def openings(preset: Preset) -> tuple[str, ...]:
-    """What a preset's prompts begin with, up to their first hole."""
+    """The first template text of each agent's prompt, up to its first placeholder."""
     parts = (preset.pipeline.template(agent.id).parts[0] for agent in preset.pipeline.agents)
     return tuple(dict.fromkeys(part for part in parts if isinstance(part, str)))
 
@@ -104,7 +104,7 @@ def lengths(study: OffsetStudy) -> Iterator[Measurement]:
 
 
 def estimates(study: OffsetStudy) -> Iterator[Measurement]:
-    """How near each way to estimate comes: cosine and error, placeholders and template text alike."""
+    """How near each estimate comes, by cosine and error; placeholders and template text together."""
     requests = study.approximated
     assert requests is not None, "requests were asked for"
     for row, name in enumerate(requests.names):

@@ -1,9 +1,9 @@
 """Would a small model keep the same tokens of the candidates as a large one? (Judge study, Section 7, Fig. 5)
 
 The paper's pilot shows "substantial overlap in token selections" between two sizes of Llama, growing with the
-retention budget, and leaves open by what tokens are selected. Here it is the attention that they receive, as
+retention budget, and does not say how tokens are selected. Here it is by the attention that they receive, as
 in methods that drop cache entries: from every token behind them, or from the prompt's last tokens alone. Two
-large sets overlap by chance; that expectation stands beside the figure.
+large sets overlap by chance; the expected overlap stands beside the figure.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ OBSERVERS = ("every later token", "the last tokens")
 
 
 def token_overlap(plan: OverlapPlan, context: Context) -> Iterator[Step]:
-    """Jaccard similarity at every budget, means over the requests of a preset with a judge; by chance, and
-    the scores' rank correlation.
+    """Jaccard similarity at every budget, means over the requests of a preset with a judge; the value
+    expected by chance, and the scores' rank correlation.
 
     Raises:
         LabError: the two models have not the same tokenizer, or a family's attention cannot be read.
@@ -142,7 +142,7 @@ def keep(scores: NDArray[np.float32], count: int) -> set[int]:
 
 
 def overlap(a: NDArray[np.float32], b: NDArray[np.float32], count: int) -> float:
-    """Jaccard similarity of what two score lists would keep."""
+    """Jaccard similarity of the tokens that two score lists would keep."""
     first, second = keep(a, count), keep(b, count)
     return len(first & second) / len(first | second)
 

@@ -61,7 +61,7 @@ How it is run:
 """
 
 
-#: By scale: what its minutes are of, and how its runs are asked for.
+#: By scale: the machine of its minutes, and the command that runs it.
 _RUN = {
     "embedded": ("two CPU cores", "NAME runs one"),
     "paper": ("one large GPU", "NAME --scale paper runs one"),
@@ -69,7 +69,7 @@ _RUN = {
 
 
 def listing(scale: Scale = "embedded") -> str:
-    """For a terminal: name, place, minutes at a scale, and what it asks."""
+    """For a terminal: name, place, minutes at a scale, and the question of each."""
     wide = max(len(entry.name) for entry in reproductions())
     lines = []
     for paper, title in PAPERS.items():
@@ -87,7 +87,7 @@ def _line(entry: Reproduction, scale: Scale) -> str:
 
 
 def page(results: Path, images: Path) -> str:
-    """The page: all reproductions, and what of them was measured.
+    """The page: all reproductions, and the saved reports.
 
     Args:
         results: folder of saved reports (``NAME.json``).
@@ -164,7 +164,7 @@ def _result_lines(path: Path, images: Path) -> list[str]:
     entry = find(saved["name"])
     labels = {line.label for line in entry.lines}
     lines = [line for line in saved["lines"] if line["label"] in labels]
-    if len(lines) < len(saved["lines"]):  # a line that was another task's goes with what was said of it
+    if len(lines) < len(saved["lines"]):  # without another task's lines, its caveat does not apply either
         saved |= {"lines": lines, "caveat": entry.caveat}
     drawing = f"{saved['name']}.svg"
     model = saved["model"]

@@ -1,4 +1,4 @@
-"""Carry a reproduction out: its plan at a scale, and what of the machine belongs beside the figures."""
+"""Run a reproduction: its plan at a scale, and the machine's facts for the report."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ReportEvent:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a person may change.
+    """What a person may set.
 
     Attributes:
         out: folder of the rows; made if need be.
@@ -73,12 +73,12 @@ class Settings:
         model: instead of the scale's own.
         data: folder of the data sets' files, for the paper scale, or *hub*: each format's own there.
         links: folder of trained link tokens; looked at before others are trained.
-        training_steps: of weights that are lacking (400); 0 trains none and leaves their lines empty.
+        training_steps: of missing weights (400); 0 trains none and leaves their lines empty.
         device_map, quantise: see :func:`backend.model.load.load_model`.
         ray: run a sweep's shards in workers on Ray: the address of a cluster, or empty for this machine.
         workers: how many, with ``ray``.
         command: as it was typed, for the report.
-        warmups: independent draws of warm-up and requests that a sweep is repeated behind (1).
+        warmups: independent draws of warm-up and requests, for each of which a sweep is run (1).
     """
 
     out: Path
@@ -175,7 +175,7 @@ def steps(plan: Plan, context: Context) -> Iterator[Step]:
 
 
 def scale_of(settings: Settings) -> Scale:
-    """The scale that was asked for; without one, that which suits the model.
+    """The scale of the settings; by default *paper* for other models than the embedded ones.
 
     Raises:
         OptionError: there is no such scale.
@@ -238,7 +238,7 @@ def model_facts(info: ModelInfo) -> dict[str, Any]:
 
 
 def model_of_workers(context: Context) -> dict[str, Any]:
-    """The same of a model that only workers loaded, as far as they told."""
+    """The same of a model that only workers loaded, as far as they report it."""
     weights, _, dtype = context.weights.get(context.model_name, "").partition(" ")
     return {"name": context.model_name, "weights_hash": weights, "dtype": dtype, "device": "workers"}
 

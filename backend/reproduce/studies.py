@@ -58,8 +58,8 @@ def arm_name(label: str, method: str, linked: Linked | None) -> str:
 
 
 def by_position(studies: list[tuple[DocumentStudy, Linked | None]]) -> Iterator[Measurement]:
-    """Shares by the place of the document with the answer, alone and with others, all arms of uncompressed
-    weights beside each other."""
+    """Shares by the place of the document with the answer, for single places and ranges, all arms of
+    uncompressed weights."""
     last = max(SIZES)
     for first, to in (*((place, place) for place in range(1, last + 1)), (1, EARLY), (EARLY + 1, last)):
         values: dict[str, Value] = {}

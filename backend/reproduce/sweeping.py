@@ -1,4 +1,4 @@
-"""Plans that are sweeps: made into a sweep file's text, run, and read off."""
+"""Plans that are sweeps: written as a sweep file's text, run, and read as measurements."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class NoDataError(OptionError):
 
 
 def sweep(plan: SweepPlan, context: Context) -> Iterator[Step]:
-    """Run a plan's sweep; yields progress and what was found.
+    """Run a plan's sweep; yields progress and measurements.
 
     Raises:
         LabError: it cannot be run; no data set's file was given.
@@ -101,8 +101,8 @@ def _runner(context: Context, open_now: ExitStack) -> ModelRunner | Cluster:
 def _place_tasks(
     tasks: Sequence[dict[str, Any]], plan: SweepPlan, context: Context
 ) -> list[tuple[tuple[str, int], dict[str, Any]]]:
-    """Tasks with the model that runs them and how many problems, those of one model together, the run's own
-    first. A model that was chosen runs all; a task that would then be there twice is there once."""
+    """Tasks with their model and number of problems, sorted by model, the run's own first. A model named on
+    the command line runs all tasks; those that then are equal run once."""
     placed_tasks: dict[tuple[str, str], tuple[tuple[str, int], dict[str, Any]]] = {}
     others: dict[str, list[str]] = {}
     for task in tasks:

@@ -1,8 +1,8 @@
-"""Trained weights that a plan needs: found, or trained at embedded scale before it is carried out.
+"""Trained weights that a plan needs: loaded, or trained at embedded scale before it runs.
 
-Looked at in turn: the folder given with ``--links``; those that ship with the embedded model, if all that the
-plan needs do; what an earlier run trained into ``--out``. What is still lacking is trained, for equally many
-steps, so that a table never sets a long training beside a short one unless the given folder does.
+Searched in turn: the folder given with ``--links``; the weights that ship with the embedded model, if all
+that the plan needs ship; what an earlier run trained into ``--out``. Missing ones are trained for equally
+many steps, so that a table does not compare a long training with a short one unless the given folder does.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ Available = dict[Weights, Linked]
 
 
 def provide(required: Sequence[Weights], context: Context) -> Iterator[Progress]:
-    """Put the weights that are wanted, in their order, into ``context.trained``, and what has to be said of
-    them into its notes.
+    """Put the required weights, in their order, into ``context.trained``, and remarks on them into its notes.
 
     Raises:
         LabError: they cannot be trained.
@@ -61,8 +60,8 @@ def provide(required: Sequence[Weights], context: Context) -> Iterator[Progress]
 def find_weights(
     folder: Path, required: Sequence[Weights], source: str, base: str, context: Context, steps: int = 0
 ) -> Available:
-    """The files of a folder that fit what is wanted, the first of several; those that cannot be read or
-    belong to other weights are noted.
+    """The first file of a folder for each of the required weights; files that cannot be read or belong to
+    another base are noted.
 
     Args:
         base: :func:`backend.model.link_tokens.base_hash` of the model.
@@ -91,7 +90,7 @@ def find_weights(
 
 
 def fits(facts: Mapping[str, Any], weights: Weights) -> bool:
-    """Are these the facts of such weights? With deltas of any rank: link tokens alone are another thing."""
+    """Are these the facts of such weights, with deltas of any rank (not link tokens alone)?"""
     facts = {"shuffle": True, **facts}  # older files do not say: it was always on
     whole = weights.compression == "none"
     expected = {
@@ -142,7 +141,7 @@ def reached(file: Path) -> int:
 
 
 def weights_notes(context: Context, count: int) -> list[str]:
-    """What a reader has to know of the weights."""
+    """Remarks on the weights for the report: sources, steps, and how many of ``count`` are missing."""
     notes = []
     lots: dict[tuple[str, int], list[str]] = {}
     for linked in context.trained:

@@ -29,7 +29,7 @@ class Packer:
         return ids
 
     def encode_document(self, document: Document, rng: random.Random) -> tuple[list[int], list[float]]:
-        """A document's tokens and the weight of the loss on each: 0 for what is given or filled in."""
+        """A document's tokens and the weight of the loss on each: 0 for results that are filled in."""
         recipe = self.recipe
         ids, weights = [self.bos], [0.0]
         opened = False
@@ -52,7 +52,7 @@ class Packer:
     def document(self, rng: random.Random, tokens_seen: int) -> tuple[list[int], list[float]]:
         shares, level = curriculum(tokens_seen)
         task, _, kind = rng.choices(list(shares), list(shares.values()))[0].partition(" ")
-        # two in five at the whole level, which is what the evaluation asks for
+        # two in five at the full level, at which the evaluation is
         style = Style(level=level * min(1.0, rng.uniform(0.4, 1.4)))
         document = make_document(rng, task, kind=kind or None, style=style)
         return self.encode_document(document, rng)
@@ -77,7 +77,7 @@ class Packer:
 def padded(
     documents: list[tuple[list[int], list[float]]], batch_tokens: int, pad: int
 ) -> list[tuple[Any, Any]]:
-    """Neighbours of documents sorted by length, padded behind their ends (nobody sees what is behind)."""
+    """Batches of documents sorted by length, padded at the right, where no earlier token attends."""
     import torch
 
     out, start = [], 0
@@ -100,7 +100,7 @@ def padded(
 
 
 def step_batches(packer: Packer, start: int, end: int, device: str, process: int, processes: int) -> Any:
-    """A process's batches of steps ``start`` to ``end``, made ahead by others where a GPU is waiting."""
+    """A process's batches of steps ``start`` to ``end``; for a GPU, other processes prepare them ahead."""
     from torch.utils.data import DataLoader
 
     workers = min(14, max(1, (os.cpu_count() or 2) - 2)) if device == "cuda" else 0

@@ -2,12 +2,11 @@
 
 Each kind of edit is drawn from words and patterns that training never shows. The word problems' kinds go
 through a whole pipeline, every agent reading what the model wrote before; the other families are one prompt
-each, retyped throughout. What counts is the final answer.
+each, with other words throughout. Only the final answer is marked.
 
-Beside them stand questions in no generator's words, so they also tell what the generators forgot. What failed
-of ``presets/typed_questions.jsonl`` has led to new patterns; ``presets/fresh_questions.jsonl`` was written
-later, apart from the lab, by somebody who knew one example, and nobody looked at it before the weights were
-chosen.
+Two files hold questions that no generator wrote, so they show what the generators lack. Failures on
+``presets/typed_questions.jsonl`` led to new patterns; ``presets/fresh_questions.jsonl`` was written later by
+somebody outside who knew one example, and was not looked at before the weights were chosen.
 """
 
 import json
@@ -95,7 +94,7 @@ def _other_space(rng: random.Random, template: str) -> str:
 def edits(
     model: LoadedModel, count: int = 200, seed: int = 0, kinds: Sequence[str] = (*PIPELINES, *FAMILIES)
 ) -> dict[str, Any]:
-    """Shares of final answers that are right, by kind of edit, each with what is asked of it."""
+    """Shares of final answers that are right, by kind of edit, each beside the share to reach."""
     report: dict[str, Any] = {}
     for kind in kinds:
         rng = random.Random(f"edits:{seed}:{kind}")

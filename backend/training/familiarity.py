@@ -1,8 +1,8 @@
-"""What surprisal says of wrong answers, learned from held-out requests as they are and as visitors edit them.
+"""Predictors of dense's wrong answers from surprisal, fitted on held-out requests with and without edits.
 
-Every request is read densely; its features are those of :mod:`backend.records.familiarity`, its mark is
-whether the final answer is right. Three predictors are fitted: one that knows the prompts alone, one that
-knows the first agent's answer as well, for use while somebody types, and one that knows all answers of dense.
+Every request is read densely; its features are those of :mod:`backend.records.familiarity`, its label is
+whether the final answer is wrong. Three predictors are fitted: on the prompts alone, on prompts and the first
+agent's answer (for use while somebody types), and on all answers of dense.
 """
 
 import random
@@ -48,7 +48,7 @@ from backend.studies.task_requests import as_request
 from backend.training.edits import DENSE, FAMILIES, PIPELINES, PRESET, edited_request
 from backend.training.evaluate import marks, share
 
-UNEDITED = "as it ships"  # of a kind of request: the preset's, or a family's documents in the presets' words
+UNEDITED = "as it ships"  # kinds of request in the presets' words, of the preset or of a family
 FOLDS, PENALTY = 5, 1.0
 EDGES = (0.0, 0.1, SURE, UNSURE, 0.9, 1.0)  # of the curve's bins
 AUC_RESAMPLES = 1000
@@ -145,7 +145,7 @@ def _prompt(
 
 
 def calibrate(model: LoadedModel, results: Sequence[CaseResult]) -> tuple[Calibration, dict[str, Any]]:
-    """A calibration, and what it was found to be worth.
+    """A calibration and a report of its quality.
 
     Raises:
         OptionError: all requests were answered rightly, or all wrongly.
@@ -178,22 +178,22 @@ def calibrate(model: LoadedModel, results: Sequence[CaseResult]) -> tuple[Calibr
     prompt, report["prompt"] = _predictor(tuple(PROMPT_FEATURES), columns, wrong, edited, kinds)
     run, report["run"] = _predictor(names, columns, wrong, edited, kinds)
     typed = [features(_first_answer(case.readings), usual) for case in results]
-    first_names = names[:-1]  # nobody has answered last
+    first_names = names[:-1]  # without the feature of the last answer
     columns = np.array([[row.get(name, np.nan) for name in first_names] for row in typed])
     first, report["first"] = _predictor(first_names, columns, wrong, edited, kinds)
     return Calibration(model.info.weights_hash, usual, prompt, first, run), report
 
 
 def _first_answer(readings: Sequence[Reading]) -> list[Reading]:
-    """What is known when the first agent has answered, and nobody else."""
+    """The readings when only the first agent has answered."""
     return [readings[0], *(replace(reading, answer=reading.answer[:0]) for reading in readings[1:])]
 
 
 def _predictor(
     names: tuple[str, ...], columns: Numbers, wrong: Booleans, edited: Booleans, kinds: NDArray[np.str_]
 ) -> tuple[Predictor, dict[str, Any]]:
-    """A fit on all requests, and its worth by cross-validation: over requests, and over kinds of request,
-    each scored by a fit that never saw its kind."""
+    """A fit on all requests, and its AUC by cross-validation: over requests, and over kinds of request (each
+    kind scored by a fit on the others)."""
     inputs = columns[:, : len(names)]
     draws = np.random.default_rng(0).permutation(len(wrong))
     fold = np.empty(len(wrong), dtype=np.int64)
@@ -216,7 +216,7 @@ def _predictor(
 
 
 def _out_of_fold(columns: Numbers, wrong: Booleans, fold: NDArray[np.int64]) -> Numbers:
-    """(requests,) each request's chance by the fit that did not know its fold."""
+    """(requests,): each request's predicted chance, by the fit without its fold."""
     score = np.empty(len(wrong))
     for part in np.unique(fold):
         score[fold == part] = fit(columns[fold != part], wrong[fold != part], PENALTY).predict(
@@ -226,8 +226,8 @@ def _out_of_fold(columns: Numbers, wrong: Booleans, fold: NDArray[np.int64]) -> 
 
 
 def _relative(results: Sequence[CaseResult], wrong: Booleans, edited: Booleans) -> dict[str, Any]:
-    """The worth of what other weights are judged by: the share of tokens beyond what is usual in a few
-    requests of the scenario as it ships, and the shares of wrong answers at its levels."""
+    """AUC of the score for weights without a calibration: the share of tokens with more surprisal than usual
+    in a few requests of the scenario as it ships. Also the shares of wrong answers at its levels."""
     scenarios: dict[str, float] = {}
     for kind in dict.fromkeys(case.kind for case in results):
         if kind.endswith(UNEDITED):
@@ -274,7 +274,7 @@ def _auc(score: Numbers, wrong: Booleans) -> dict[str, Any] | None:
     ahead = np.sign(score[wrong][:, None] - score[~wrong]) / 2 + 0.5
 
     def resampled_auc(places: NDArray[np.int64]) -> Numbers:
-        """All draws at once: pairs that are in order, by how often both were drawn."""
+        """AUC of each draw: pairs in order, weighted by how often both were drawn."""
         counts = np.array([np.bincount(row, minlength=len(wrong)) for row in places], dtype=float)
         bad, good = counts[:, wrong], counts[:, ~wrong]
         pairs = bad.sum(axis=1) * good.sum(axis=1)

@@ -27,7 +27,7 @@ def hidden_states(model: Any, ids: Any, dtype: Any) -> Any:
     angles = torch.arange(tokens, device=ids.device)[:, None] * model.model.rotary_emb.inv_freq
     cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
 
-    # what stands later, as an amount that leaves nothing of its weight
+    # causal mask, added to the scores
     hidden_from = torch.full((tokens, tokens), -1e9, device=ids.device, dtype=dtype).triu(1)
 
     def rotate(states: Any) -> Any:

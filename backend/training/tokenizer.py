@@ -1,7 +1,7 @@
 """The embedded model's tokenizer: byte-level BPE with whole numbers, trained on generated documents.
 
 Every number up to 999 is one token, as in larger models' tokenizers, and longer ones are cut after three
-digits: what is copied or compared is then a token or two, and not a run of digits that stand everywhere.
+digits: a number to copy or compare is then a token or two, and not a run of single digits.
 """
 
 import random

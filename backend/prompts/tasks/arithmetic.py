@@ -112,7 +112,7 @@ def wrong_solution(rng: random.Random, problem: Problem) -> tuple[str, int]:
         lines: list[str] = []
         replaced: dict[int, int] = {}
         for index, (left, op, right) in enumerate(problem.steps):
-            # what an earlier step gave is carried on as it was written
+            # later steps use the wrong result of an earlier one
             left, right = replaced.get(left, left), replaced.get(right, right)
             right_result = compute(*problem.steps[index])
             if index == at and op in "+-" and rng.random() < 0.3:
@@ -139,7 +139,7 @@ def draw_problem(
     steps: int | None = None,
     style: Style | None = None,
 ) -> Problem:
-    """Draw a problem of the wanted side of the split, in open language as far as the style says."""
+    """Draw a problem of one side of the split, in open or the presets' language, as the style says."""
     style = style or Style("stock")
     while True:
         count = steps or rng.randint(1, max_steps)
@@ -157,7 +157,7 @@ def draw_problem(
 
 
 def draw_solution(rng: random.Random, problem: Problem, right_share: float) -> tuple[str, int]:
-    """Somebody's solution, right with the given chance, and its result."""
+    """A solution, right with the given chance, and its result."""
     if rng.random() < right_share:
         return problem.solution, problem.answer
     return wrong_solution(rng, problem)
@@ -180,10 +180,10 @@ def comparison(left: int, sign: str, right: int) -> str:
 
 
 def with_verdicts(text: str, results: list[int], numbers: Sequence[int] | None = None) -> str:
-    """A solution text with a verdict on each result seen, before the answer.
+    """A solution text with a verdict on each of others' results, before the answer.
 
-    ``numbers`` are the agents', else 1 on. Each result is restated beside one's own, and the verdict comes
-    last: a small model can tell whether two numbers are equal when they stand side by side.
+    ``numbers`` are the agents', else 1 on. Each result is restated beside the solution's own, then comes the
+    verdict: a small model recognises equal numbers when they stand side by side.
     """
     steps, _, answer = text.rpartition("The answer is ")
     lines = [
@@ -194,7 +194,7 @@ def with_verdicts(text: str, results: list[int], numbers: Sequence[int] | None =
 
 
 def is_open(rng: random.Random, style: Style, share: float = 0.7) -> bool:
-    """Are the words around the problem a visitor's own, not the presets'?"""
+    """Are the words around the problem open, not the presets'?"""
     if style.edit is not None:
         return style.edit == "roles"
     return style.wording == "unseen" or (style.wording == "any" and rng.random() < share)
@@ -253,7 +253,7 @@ def make_worker(rng: random.Random, style: Style, held_out: bool, kind: str, siz
         header = style.draw(rng).pick(ROLE_WORDS.agent_headers)
     pieces = question_pieces(rng, style, role.wording, problem, kind)
     results: list[int] = []
-    # an agent's number is its own: some may have been taken out of the team
+    # numbers may have gaps, as in a team without some of its agents
     numbers = list(range(1, count + 1))
     if not stock and "{i}" in header and rng.random() < 0.2:
         numbers = sorted(rng.sample(range(1, 9), count))

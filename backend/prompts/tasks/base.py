@@ -78,8 +78,8 @@ class Style:
     of it open) or *unseen* (open, with words and patterns that training never shows).
     ``level``: 0 to 1, how long and hard a document may be; training raises it.
     ``edit``: the one thing that a visitor changed, see :data:`EDITS`; the rest is as ``wording`` says.
-    ``answers_first``: what answers a question over documents stands in the first of them, as a retriever
-    would put it.
+    ``answers_first``: the facts that answer a question stand in the first documents, as a retriever
+    orders them.
     """
 
     wording: str = "any"
@@ -92,7 +92,7 @@ class Style:
         return Draw(rng, self.wording == "unseen" or self.edit is not None)
 
     def is_rough(self, rng: random.Random) -> bool:
-        """Is the white space between the segments as somebody left it who edited them?"""
+        """Is the white space between the segments irregular, as after a visitor's edits?"""
         if self.edit is not None:
             return self.edit == "space"
         return self.wording != "stock" and rng.random() < 0.2
@@ -115,14 +115,14 @@ class Style:
 
 
 def is_held_out(text: str) -> bool:
-    """Is a problem with this text kept from training? One in 32 is."""
+    """Is a problem with this text held out of training? One in 32 is."""
     return hashlib.sha256(text.encode()).digest()[0] % 32 == 0
 
 
 def roughen(rng: random.Random, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
     """The same document with other white space in its template text: lines joined, parted or left open.
 
-    Texts of placeholders stay, but for a space or a newline behind them now and then.
+    Placeholders' texts stay; some get a space or a newline at their end.
     """
     last = len(pieces) - 2  # the template text before the answer
     out = []

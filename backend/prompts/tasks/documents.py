@@ -17,8 +17,8 @@ LANDS: tuple[str, ...] = PRESET_WORDS.lands
 FOODS: tuple[str, ...] = PRESET_WORDS.foods
 
 READER = "You read documents. Find each fact and answer the question."
-STOCK = 0.32  # of what training sees
-WHOLE = 0.5  # of the others: facts that are written whole
+STOCK = 0.32  # share of training documents in the presets' words
+WHOLE = 0.5  # share of the others whose facts are written whole
 # by relation: its sentence, and the question about it
 FACTS: dict[str, str] = PRESET_WORDS.facts
 ONE_HOP: dict[str, str] = PRESET_WORDS.one_hop
@@ -102,7 +102,7 @@ def _stock(rng: random.Random, style: Style, held_out: bool, kind: str, size: in
 
 
 def stock_pieces(reader: str, texts: Sequence[str], question: str, answer: str) -> tuple[Piece, ...]:
-    """The prompt over documents in the presets' words, and what is answered."""
+    """The prompt over documents in the presets' words, and the answer."""
     pieces = [Piece(reader)]
     for number, text in enumerate(texts, 1):
         pieces += [Piece(f"\nDocument {number}:\n"), Piece(text, name=f"document_{number}")]
@@ -140,7 +140,7 @@ def _open(rng: random.Random, style: Style, held_out: bool, kind: str, size: int
         if is_held_out(story.question + " ".join(texts)) == held_out:
             break
     layout = draw_layout(draw, count)
-    # the answer stands as it does in the text, with a capital where it begins a sentence
+    # with a capital where the text has it at the start of a sentence
     answer = story.answer if story.answer in last else start_sentence(story.answer)
     reasoning = " ".join(text if text.endswith(".") else f"{text}." for text in dict.fromkeys(hops))
     target = Piece(f"{reasoning} The answer is {answer}", answer=True)
@@ -167,7 +167,7 @@ def _write_documents(
     fillers += [shelf for shelf in shelves if shelf and draw.chance(0.08)]
     for shelf in fillers:
         shelf.append(None)
-    # one way to set a document's sentences side by side, mostly the same in all
+    # sentences are separated in the same way in all documents
     mark = "" if draw.chance(0.06) else "."
     between = rng.choices((" ", "\n", "\n- "), (80, 14, 6))[0] if mark else "\n"
     joined = 0.12 if mark and draw.chance(0.3) else 0.0

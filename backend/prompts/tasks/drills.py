@@ -1,8 +1,8 @@
 """Drills: the bare skills that every task needs, at ten times the density of a task.
 
-Training waits for three things: to calculate, to find what stands behind a key, and to tell whether two
-numbers are equal. A drill asks for one of them again and again over one prompt; only what can be known is
-an answer, so no loss is spent on which question comes next. Drills are for training alone.
+Three skills take longest to learn: calculating, finding the value of a key, and comparing two numbers. A
+drill asks for one of them many times over one prompt. Only the answers have a loss, not which question comes
+next. Drills are for training alone.
 """
 
 import random
@@ -34,7 +34,7 @@ def make_drill(rng: random.Random, style: Style, held_out: bool, kind: str, size
     """A chain of bare calculations, each with the last result; or the run of a long program."""
     if kind == "program":
         form, lines = rng.choice(("straight", "branch", "loop")), size or 8
-        if rng.random() < 0.7:  # an open one has a shorter run: what it may do is more
+        if rng.random() < 0.7:  # an open one is shorter, since its statements vary more
             lines = min(lines, 5)
             source, text, value = draw_open(style.draw(rng), form, lines)
         else:
@@ -47,7 +47,7 @@ def make_drill(rng: random.Random, style: Style, held_out: bool, kind: str, size
 
 
 def query_pieces(queries: Queries) -> list[Piece]:
-    """Questions and answers in turn, of which the answers are trained: ``red means`` `` 12.``"""
+    """Questions and answers in turn; only answers are trained: ``red means`` `` 12.``"""
     pieces = []
     for number, (stem, answer) in enumerate(queries):
         pieces += [Piece((" " if number else "") + stem), Piece(answer, answer=True)]
@@ -77,7 +77,7 @@ def letters(draw: Draw) -> str:
 
 def _copy(draw: Draw, count: int, level: float) -> tuple[list[str], Queries]:
     """Words, letters and numbers, once more in the same order."""
-    # what has no sense comes first: nothing but the text before can tell what follows
+    # at low levels mostly without meaning: only the text before predicts what follows
     senseless = draw.chance(0.7 - 0.4 * level)
     numbers = draw.rng.choice((0.1, 0.3, 0.5))
     head, *tail = (
@@ -130,7 +130,7 @@ def _facts(draw: Draw, count: int, level: float) -> tuple[list[str], Queries]:
 def _sections(draw: Draw, count: int, level: float) -> tuple[list[str], Queries]:
     """A result in each numbered section, further from its number the higher the level.
 
-    The result has to know in which section it stands: that is what a candidate read alone does not.
+    Trains the model to tie a result to its section, which a candidate's text read alone does not show.
     """
     rng = draw.rng
     numbers = list(range(1, count + 1))
@@ -200,7 +200,7 @@ RECALL_KINDS = tuple(RECALL)
 
 
 def make_recall(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
-    """Look-ups in one prompt, one after the other: what a drill does for arithmetic, done for retrieval."""
+    """Many look-ups in one prompt: a drill for retrieval."""
     count = size or rng.randint(3, 4 + round(6 * style.level))
     texts, queries = RECALL[kind](style.draw(rng), count, style.level)
     pieces = (Piece("Recall.\n" + "\n".join(texts) + "\n"), *query_pieces(queries[:16]))
@@ -274,7 +274,7 @@ def _same(d: Draw, count: int) -> Queries:
 
 
 def _glance(d: Draw, count: int) -> Queries:
-    """What a judge at a glance does, and nothing around it."""
+    """A judge at a glance, without steps and without a question."""
     rng = d.rng
     kind, first = rng.choice(GLANCES), _number(d)
     values = [first, _near(d, first), _near(d, first)]

@@ -1,4 +1,4 @@
-"""Facts in open wording, a question about them, and what answers it: what a visitor's documents may say."""
+"""Facts in open wording, as in visitors' documents, a question about them, and its answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DOMAINS = phrases("domains")
 WORDS = phrases("words")
 
 
-# a fact with another subject or object does not answer; two of these are one
+# words for the same property: a fact about either answers the question
 SAME = {"color": "colour", "town": "city", "meal": "food", "dish": "food", "game": "sport"}
 TRIES = 400
 Key = tuple[str, ...]  # what a question asks for, see Statement.keys
@@ -33,7 +33,7 @@ ABOUTS = {
 def choose(draw: Draw, patterns: tuple[str, ...], *, nested: bool = False, noun: bool = False) -> str:
     """One pattern of a list with its choices made, of this document's side; empty where none fits.
 
-    ``nested``: the subject is a description, which takes no ``'s``; ``noun``: it has to be one itself.
+    ``nested``: the subject is a description, which takes no ``'s``; ``noun``: the pattern has to be one.
     """
     options = _options(patterns, nested, noun, draw.unseen)
     return draw.rng.choice(draw.rng.choice(options)) if options else ""
@@ -43,7 +43,7 @@ def choose(draw: Draw, patterns: tuple[str, ...], *, nested: bool = False, noun:
 def _options(
     patterns: tuple[str, ...], nested: bool, noun: bool, unseen: bool
 ) -> tuple[tuple[str, ...], ...]:
-    """What fits of each pattern, of one side; of both where that side has none."""
+    """The fitting sentences of each pattern, of one side of the split; of both where that side has none."""
 
     def fits(text: str) -> bool:
         if nested and ("{s}'s" in text or (noun and not text.endswith(" {s}"))):
@@ -84,7 +84,7 @@ class Statement:
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """What a question may ask about: this is its only answer where no other fact has that key."""
+        """Questions that this fact answers; the only answer if no other fact has the same key."""
         about = SAME.get(self.about, self.about)
         keys: list[Key] = [(self.subject.lower(), self.relation.group, about)]
         keys.append((self.object.lower(), self.relation.group, about, "back"))
@@ -160,7 +160,7 @@ class Cast:
 def draw_story(draw: Draw, hops: int, count: int) -> Story:
     """A question of one hop or two, and ``count`` facts that do not answer it.
 
-    Many of them say the same of others, or something else of those whom the question is about.
+    Many of them state the same relation of other subjects, or other relations of the question's subjects.
     """
     for _ in range(TRIES):
         story = _story(draw, hops, count)
@@ -282,7 +282,7 @@ def _others(
     question_keys: list[Key],
     count: int,
 ) -> list[Statement]:
-    """Facts beside the needed ones: the same of others, something else of the same ones, and any."""
+    """Other facts: needed relations of other subjects, other relations of needed subjects, and any."""
     others: list[Statement] = []
     used = {key for statement in needed for key in statement.keys}
     subjects = {statement.subject: statement.relation.subject for statement in needed}

@@ -19,16 +19,16 @@ CANDIDATES = phrases("candidates")
 JUDGES = phrases("judges")
 
 
-SOLVING = ("right", "all", "corrects")  # what needs the judge's own solution
+SOLVING = ("right", "all", "corrects")  # kinds that need the judge's own solution
 LARGEST = 9999
-NONE = "none"  # what a candidate has that gives no result
+NONE = "none"  # the result of a candidate that gives none
 Value = int | str
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class JudgePrompt:
-    """A judge's prompt, and what its candidates say. ``numbers`` are those that stand before them."""
+    """A judge's prompt and its candidates' results; ``numbers`` are the candidates'."""
 
     pieces: tuple[Piece, ...]
     problem: Problem | None
@@ -60,7 +60,7 @@ def draw_results(rng: random.Random, kind: str, problem: Problem, count: int) ->
 
 
 def spread(rng: random.Random, kind: str, pool: Sequence[T], count: int) -> list[T]:
-    """Who of ``count`` candidates gives what; the first of the pool is right."""
+    """One of the pool for each of ``count`` candidates; the pool's first is the right one."""
     options = list(pool)
     if kind in SOLVING:
         share = rng.choice((0.25, 0.5, 0.75))
@@ -77,7 +77,7 @@ def draw_prompt(
 ) -> JudgePrompt:
     """Draw a judge's prompt over ``count`` candidates.
 
-    ``role`` is the presets' one, to which ``form`` belongs: what a judge is told that writes a number alone.
+    ``role`` is the presets'; ``form`` is added where the judge has to write the number alone.
     """
     original, style = style, settle(rng, style)
     d = style.draw(rng)
@@ -204,14 +204,14 @@ def _candidate_texts(
 
 
 def _spread_results(d: Draw, kind: str, pool: list[T], count: int) -> list[T]:
-    """As :func:`spread`; for *closest* rarely the same twice."""
+    """As :func:`spread`; for *closest* mostly without repetition."""
     if kind == "closest" and d.chance(0.6):
         return d.rng.sample(pool, count)
     return spread(d.rng, kind, pool, count)
 
 
 def _arrange(d: Draw, kind: str, candidates: list[T], is_right: list[bool]) -> list[T]:
-    """For *corrects* often a wrong one first: there is something to correct."""
+    """For *corrects* often a wrong one first, so that there is something to correct."""
     if kind != "corrects" or all(is_right) or not d.chance(0.6):
         return candidates
     at = is_right.index(False)

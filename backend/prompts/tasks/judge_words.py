@@ -1,7 +1,7 @@
-"""How people tell a judge what to select: who it is, what it should find, and how it should work.
+"""How people instruct a judge: who it is, what it should select, and how it should work.
 
-A role is put together of lists, so that each kind is said in thousands of ways. The kinds are told apart by
-the words for what is selected alone; a role without such words asks for the first right candidate.
+A role combines lists, so that each kind has thousands of wordings. Only the words for what is selected
+distinguish the kinds; a role without such words asks for the first right candidate.
 """
 
 from backend.prompts.tasks.base import ASIDES

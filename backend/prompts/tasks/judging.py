@@ -3,11 +3,11 @@
 A judge goes through the candidates one by one, restates each result beside the one that it is compared
 with, says its verdict and the best so far, and only then names the best. Ties are reported as sets.
 
-Results are numbers, and for the criteria that only ask what is equal also words. What the judge selects is
-said by its role alone; one that does not say it asks for the first right candidate.
+Results are numbers, and words too for the criteria that only ask what is equal. Only the role says what the
+judge selects; one without a criterion asks for the first right candidate.
 
-A judge may also be asked for nothing but the number (*glance*). It then writes no steps in which it could
-compare, so the candidates have to be compared where they are read: each by what it sees of those before it.
+A judge may also be asked for the number alone (*glance*). It then writes no steps in which it could compare,
+so the comparison happens while the candidates are read: each attends to those before it.
 """
 
 import random
@@ -33,7 +33,7 @@ __all__ = [
 # kind: what the judge selects, in the presets' words; the open ones are in judge_words.py
 ROLES: dict[str, str] = PRESET_WORDS.criteria
 KINDS = tuple(ROLES)
-GLANCES = ("differs", "majority")  # what can be told from the results alone
+GLANCES = ("differs", "majority")  # kinds that the results alone decide
 NUMBER_ALONE = " Write only: The best candidate is its number."
 
 
@@ -54,8 +54,8 @@ def judgement(
 ) -> tuple[str, tuple[int, ...], str]:
     """The judge's text up to its answer, the selected candidates and the final answer.
 
-    Every line ends with the best so far, so that the next one has only to keep it or to change it.
-    ``numbers`` are the candidates', 1 and up unless given. Only who solves the problem needs one.
+    Every line ends with the best so far, which the next one keeps or changes. ``numbers`` are the
+    candidates', 1 and up by default. Only the kinds of ``SOLVING`` need a problem.
     """
     rows = list(zip(numbers or range(1, len(results) + 1), results, strict=True))
     by_number = dict(rows)
@@ -153,8 +153,8 @@ def make_glance(rng: random.Random, style: Style, held_out: bool, kind: str, siz
 def make_judge(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
     """(c) A judge over ``size`` candidates (else 2 to 6), who reads whole solutions or only results.
 
-    Some candidates are inspectors, whose texts speak of the results before theirs (as in the presets
-    where agents work one after the other).
+    Some candidates are inspectors, who comment on the results before theirs (as in the presets where agents
+    work one after the other).
     """
     prompt = _draw(rng, style, held_out, kind, size, "")
     text, best, final = judgement(kind, prompt.problem, prompt.results, prompt.numbers)

@@ -13,7 +13,7 @@ LAYOUTS = phrases("layouts")
 Phrases = tuple[str, ...]
 
 
-# brackets that belong to a label, which are no choice of a pattern
+# brackets of a label, which would be choices in a pattern
 BRACKETS = str.maketrans("«»⟨⟩", "()[]")
 
 
@@ -56,15 +56,15 @@ def draw_role(draw: Draw, who: Phrases, task: Phrases, manner: Phrases) -> str:
 
 
 def draw_label(draw: Draw, labels: Phrases, bare: float = 0.12) -> str:
-    """What stands before a question or a message, if anything."""
+    """The words before a question or a message, or none."""
     if draw.chance(bare):
         return ""
     return choose_label(draw, labels)
 
 
 def choose_label(draw: Draw, labels: Phrases) -> str:
-    """A label with its last space or line break."""
-    marked = tuple(re.sub(" $", "^", label) for label in labels)  # a choice loses its last space
+    """A label with its last space or line break, which :func:`choose` would strip."""
+    marked = tuple(re.sub(" $", "^", label) for label in labels)
     return choose(draw, marked).replace("^", " ").replace("~", "\n").translate(BRACKETS)
 
 

@@ -1,6 +1,6 @@
-"""Messages in open wording: what a visitor's codebook, packs or letter may say, and what it comes to.
+"""Messages in open wording, with a codebook, packs or a letter, and the number that each comes to.
 
-However the prefix says it, an answer restates it in one form: ``red means 12. 12 + 7 = 19.``
+Answers restate the prefix in one form, whatever its wording: ``red means 12. 12 + 7 = 19.``
 """
 
 from dataclasses import dataclass

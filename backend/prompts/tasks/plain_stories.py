@@ -1,7 +1,7 @@
 """Word problems as most people first type them: *Lena has 20 shells. She finds 5 shells. How many are left?*
 
-The other stories are wide, and so each common verb is rare in them: weights that were trained on them alone
-took away what was bought. Here few verbs come often, in short sentences. The patterns are in
+Each common verb is rare in the other stories, since these use many: weights trained on them alone subtracted
+what was bought. Here few verbs come often, in short sentences. The patterns are in
 ``presets/tasks/plain.yaml``.
 """
 

@@ -22,7 +22,7 @@ READERS = {
     "units": "You know how much a pack holds. Say how many pieces the message means.",
     "who": "You know who writes to whom. Answer the question about the message.",
 }
-STOCK = 0.32  # of what training sees
+STOCK = 0.32  # share of training documents in the presets' words
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,9 @@ _DRAW = {"codebook": _codebook, "units": _units, "who": _who}
 def draw_message(
     rng: random.Random, kind: str, held_out: bool, words: int, steps: int, readers: int = 1
 ) -> Message:
-    """A message on the wanted side of the split for its last reader; ``words`` in a codebook.
+    """A message on one side of the split, by its last reader's prefix; ``words`` in a codebook.
 
-    It comes to as many numbers as its readers can tell apart: writer and reader are two.
+    Its readers get different numbers, as many as the kind allows: *who* has two.
 
     Raises:
         ValueError: none was found; there are too many steps or readers.

@@ -72,7 +72,7 @@ def draw_program(rng: random.Random, kind: str, lines: int) -> tuple[str, str, i
 
 
 def role_text(rng: random.Random, style: Style, original: Style) -> str:
-    """What is asked about a program; the presets have two ways to say it, training all that are not open."""
+    """The instruction before a program, in open or the presets' words."""
     if is_open(rng, style, "roles"):
         d = style.draw(rng)
         text = phrase(d, PROGRAMS.runners)

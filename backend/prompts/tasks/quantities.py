@@ -36,7 +36,7 @@ def _text(*sentences: str) -> str:
 
 
 def draw_compared(d: Draw, story: Story, steps: int) -> Drawn:
-    """Two amounts, counted or measured: one is told by the other, before or after it."""
+    """Two amounts, counted or measured: one is given by the other, before or after it."""
     rng = d.rng
     table = d.rng.choice(QUANTITY_WORDS.compared) if d.chance(0.6) else QUANTITY_WORDS.compared[0]
     t = _anybody(d)
@@ -198,7 +198,7 @@ def _cut(pattern: str) -> str:
 
 
 def _in_order(pattern: str, n: int, m: int) -> Step:
-    """The product, in the order in which the numbers are told."""
+    """The product, in the order of the numbers in the pattern."""
     return (n, "*", m) if pattern.find("{n}") < pattern.find("{m}") else (m, "*", n)
 
 
@@ -274,7 +274,7 @@ def draw_listed(d: Draw, story: Story, steps: int) -> Drawn:
 
 
 def draw_priced(d: Draw, story: Story, steps: int) -> Drawn:
-    """What some of two goods cost, told by the prices of one each."""
+    """The cost of several of two goods, from the price of one of each."""
     t, rng = _anybody(d), d.rng
     a, b = rng.sample(QUANTITY_WORDS.goods, 2)
     p, q = (d.number(2, max(9, min(600, story.highest // 20))) for _ in range(2))
@@ -295,7 +295,7 @@ def draw_priced(d: Draw, story: Story, steps: int) -> Drawn:
 
 
 def draw_part(d: Draw, story: Story, steps: int) -> Drawn:
-    """Some of the things are so, and the rest is asked for; or all, and the part does not matter."""
+    """A part of the things; the question is for the rest, or for all, where the part does not matter."""
     t = Telling(d)
     while t.top < 9999 or "{w} of them" not in " ".join(t.table["same"]) or "at" in t.table:
         t = Telling(d)

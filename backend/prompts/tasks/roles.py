@@ -1,4 +1,4 @@
-"""Who an agent is and what it is told to do, as many people would word it: solvers, and readers of others' work."""
+"""Instructions for agents in open language: solvers, and readers of others' work."""
 
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.words import Draw, start_sentence
@@ -9,7 +9,7 @@ ROLE_WORDS = phrases("roles")
 def role_text(d: Draw, kind: str) -> str:
     """An instruction for a *solver*, *inspector* or *analyst*: who, what and how in any order, some of it missing.
 
-    What an inspector is told stays in, since nothing else says that it has to give verdicts.
+    The task always stays: nothing else says that an inspector has to give verdicts.
     """
     parts = []
     tasks = [d.phrase(ROLE_WORDS.what[kind])]

@@ -1,7 +1,7 @@
 """Word problems in situations: people in a bus, files on a phone, a rope that is cut, money, birds.
 
 What happens is drawn as more, less or neither, from the tables of ``presets/tasks/situations.yaml``. The
-first amount is told at the start, at the end or inside another sentence, and what is clear may be left out.
+first amount is given at the start, at the end or inside another sentence; what is clear may be left out.
 """
 
 import re
@@ -46,7 +46,7 @@ class Telling:
     def __init__(self, d: Draw, situation: int | None = None) -> None:
         self.d = d
         tables = SITUATIONS.situations
-        # anybody's things, with any verb, come first and are a third
+        # the first table (anybody's things, any verb) is drawn a third of the time
         at = situation if situation is not None else 0 if d.chance(0.33) else d.rng.randrange(len(tables))
         self.table = tables[at]
         kind = d.pick_word(self.table["who"])
@@ -104,7 +104,7 @@ class Telling:
         return text.format(**slots)
 
     def subject(self) -> str:
-        """Its name when it is told for the first time, later a pronoun or the name once more."""
+        """The name at its first mention, later a pronoun or the name again."""
         who, d = self.who, self.d
         if not self.mentioned:
             return who.subject
@@ -221,7 +221,7 @@ def _start(t: Telling, value: int, hidden: str, events: list[str], slots: list[d
         t.mentioned = "{s}" in pattern or t.mentioned
     elif hidden == "inside":
         first = events[0]
-        # *5 of the 30 degrees colder* is nothing that people say
+        # excludes phrases such as *5 of the 30 degrees colder*
         if "{n} {i}" in first and not re.search(r"^it |\bby \{n\}|\{i\} (\(|\w+er\b)", first):
             owner = "{h}" if t.table["who"] == ("person",) and "{s} " in first[:4] else "the"
             events[0] = first.replace("{n} {i}", f"{{n}} of {owner} {value} {{i}}", 1)

@@ -30,7 +30,7 @@ STORIES = phrases("stories")
 
 
 def draw_chain(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
-    """An amount that is changed ``steps`` times, told in sentences."""
+    """An amount that is changed ``steps`` times, in sentences."""
     teller, rng = Teller(d, story), d.rng
     top = story.highest
     solution: list[Step] = []
@@ -179,7 +179,7 @@ def _join(teller: Teller, clauses: list[tuple[str, bool]]) -> list[str]:
 
 
 def draw_relation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
-    """Two people's amounts: one told by the other (*5 more than*, *half as many as*), together, or their difference."""
+    """Two people's amounts: one given by the other (*5 more than*, *half as many as*), together, or their difference."""
     rng = d.rng
     subject, other = d.names(2)
     thing = d.thing()
@@ -302,7 +302,7 @@ def draw_relation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], i
         )
         ask = d.phrase(patterns, s=who, i=thing)
         if not solution and steps:
-            # something more happens to the one who is asked about
+            # one more event for the person of the question
             value, n = (a if target == "subject" else b), d.number(1, 99)
             gain = d.chance(0.5) or n > value
             vb = verb(rng.choice(STORIES.gain_verbs if gain else STORIES.loss_verbs), "3", past)

@@ -1,4 +1,4 @@
-"""Who tells a story and whom it is about: people, verbs that agree with them, and sentences in between."""
+"""Sentences of a story: its people, verbs that agree with them, and patterns filled."""
 
 import re
 from dataclasses import dataclass

@@ -23,7 +23,7 @@ Turn = tuple[str, str, str]  # thought, action, observation
 
 @dataclass
 class Loop:
-    """The turns of a loop, as they come about."""
+    """The turns of a loop, added one by one."""
 
     turns: list[Turn]
 
@@ -98,7 +98,7 @@ def _amount(d: Draw, price: int) -> tuple[int, str]:
 def _draw_question(
     d: Draw, kind: str, things: list[str], name: str, most: int
 ) -> tuple[str, dict[str, str], Loop, int]:
-    """What is asked for, the words of the question, the turns, and the answer."""
+    """The question's form and slots, the turns, and the answer."""
     loop, at = Loop([]), d.rng.random()
     first, second, third = things
     if kind == "difference":

@@ -1,8 +1,9 @@
-"""Facts written whole: sentences with slots, questions about them, and what answers.
+"""Facts written whole: sentences with slots, questions about them, and the answers.
 
-Relations are stated in many ways but all in one frame; these say whatever people write down about a person, a
-place or a thing. The lines are in ``presets/tasks/facts.txt``, each as ``topic ||| sentence ;; sentence |||
-question // question ||| answer``. All of them are training's: held-out documents ask about relations.
+They say whatever people write about a person, a place or a thing, beyond the relations of
+:mod:`backend.prompts.tasks.relations`. The lines are in ``presets/tasks/facts.txt``, each as ``topic |||
+sentence ;; sentence ||| question // question ||| answer``. All are for training: held-out documents ask
+about relations.
 """
 
 import re
@@ -48,7 +49,7 @@ class Template:
 
     @property
     def keys(self) -> set[str]:
-        """The slots that tell these facts from others of the same template: asked about, or said in both."""
+        """The slots that distinguish facts of the same template: in a question, or in both sentences."""
         slots = {slot for question in self.questions for slot in SLOT.findall(question)}
         if len(self.sentences) > 1:
             first, second = (set(SLOT.findall(text)) for text in self.sentences)
@@ -96,7 +97,7 @@ def draw_whole_story(d: Draw, hops: int, count: int) -> WholeStory:
 
 
 def _same_template(d: Draw, template: Template, values: dict[str, str], used: set[str]) -> Sentence:
-    """The same said of another: at least one slot that the question goes by differs."""
+    """A sentence of the same template with another value in at least one of its keys."""
     text = d.rng.choice(template.sentences)
     slots = set(SLOT.findall(text))
     keys = sorted(slots & template.keys)
@@ -108,7 +109,7 @@ def _same_template(d: Draw, template: Template, values: dict[str, str], used: se
 
 
 def _other_template(d: Draw, template: Template, values: dict[str, str], used: set[str]) -> Sentence:
-    """A fact of another topic, often about somebody whom the question is about."""
+    """A fact of another topic, often about a person, place or thing of the question."""
     while (other := d.rng.choice(templates(d.rng.choice((1, 1, 2))))).topic == template.topic:
         pass
     text = d.rng.choice(other.sentences)
@@ -122,7 +123,7 @@ def _other_template(d: Draw, template: Template, values: dict[str, str], used: s
 
 
 def _fill(d: Draw, template: Template, used: set[str], shared: dict[str, str]) -> dict[str, str]:
-    """A value for each slot of the template, those of ``kept`` as they are, the others not used before."""
+    """A value for each slot of the template: that of ``shared``, or one not used before."""
     slots = {s for text in (*template.sentences, *template.questions) for s in SLOT.findall(text)}
     values = dict(shared)
     for slot in sorted(slots - set(shared)):

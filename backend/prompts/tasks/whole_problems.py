@@ -1,7 +1,7 @@
 """Word problems written whole: a text with slots for names, things and numbers, and the steps that solve it.
 
-Composed stories are wide in their words and narrow in how they hang together; these hang together as people
-write. The texts are in ``presets/tasks/problems.txt``; one in eight is kept from training.
+Composed stories vary in words but little in structure; these have the structure of what people write. The
+texts are in ``presets/tasks/problems.txt``; one in eight is kept from training.
 """
 
 import re

@@ -172,8 +172,8 @@ _INNERMOST = re.compile(r"\([^()\[\]]*\)|\[[^()\[\]]*\]")
 def split(patterns: tuple[str, ...], one_in: int = 10) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The patterns that training shows, and those that are kept from it.
 
-    One in ``one_in`` is kept from training, if the others have all of its words: a model that never read
-    *dearer* cannot know what it means, and what it does with such a word says nothing of its reading.
+    One in ``one_in`` is kept from training, if the others have all of its words: a held-out pattern should
+    test how the model reads, not whether it can guess a word that it never read.
     """
     candidates = [x for x in patterns if is_unseen(x, one_in)]
     if len(candidates) == len(patterns):

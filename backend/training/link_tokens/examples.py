@@ -3,10 +3,9 @@
 KVLink's mixture (appendix A.1, Table 4) has three kinds with separately encoded parts (questions over
 retrieved documents, conversations whose earlier turns are encoded apart, summaries of texts cut into
 segments) and three read as usual (the same questions, instructions, plain text), which keep the dense
-ability. The counterparts
-here: two-hop questions over documents; a judge's task, whose named texts are encoded apart; "what is said of
-X?", whose answer gathers X's facts from all documents; and of those read as usual the questions and the
-embedded model's other tasks.
+ability. The counterparts here: two-hop questions over documents; a judge's task, whose named texts are
+encoded apart; "what is said of X?", whose answer gathers X's facts from all documents; and, read as usual,
+the same questions and the embedded model's other tasks.
 """
 
 import random
@@ -50,19 +49,19 @@ MIXTURES: dict[str, Mixture] = {
     "no-summary": _without(LAB, "summary apart"),
     "no-conversation": _without(LAB, "conversation apart"),
     "qa-only": _without(LAB, "conversation apart", "summary apart", "tasks"),
-    # where what is trained stands around documents alone, other examples teach it nothing
+    # for tokens around documents alone: examples without documents do not train them
     "apart": {"documents apart": 80, "conversation apart": 20},
     # controls that show what the dense examples contribute
     "no-dense": _without(LAB, "documents", "tasks"),
-    # a role of its own: weights of a judge that writes as little as it needs
+    # weights for one role: a judge that writes as little as it needs
     "brief": {"brief": 100},
     # a reader of prompts as long as its context, which the base has hardly seen
     "long": {"archive": 85, "documents": 15},
 }
 #: Tasks of the embedded model that are read as usual.
 USUAL = ("solver", "worker", "judge", "tools", "program", "prefix")
-#: Kinds that the base has learnt before, so that its own dense reading can teach them. Of summaries it has
-#: never read one: it gives their answers 12 nats a token.
+#: Kinds that the base was trained on, so that its dense reading can be the teacher. It was not trained on
+#: summaries: their answers have 12 nats a token.
 LEARNT_KINDS = ("documents", "documents apart", "conversation apart", "tasks")
 MOST_DOCUMENTS = 10
 SUMMARISER = "You read documents. Say what they say of one person and name the document of each fact."
@@ -79,7 +78,7 @@ class Example:
     apart: bool
 
     def separate(self, piece: Piece) -> bool:
-        """Is this piece a separately encoded document? The question is not: it is the reader's own."""
+        """Is this piece encoded separately? The question never is."""
         return self.apart and piece.name is not None and piece.name != "user_question" and bool(piece.text)
 
 
@@ -151,9 +150,9 @@ def make_summary(rng: random.Random, held_out: bool = False, size: int | None = 
 
 @dataclass(frozen=True)
 class Archive:
-    """Documents of many short facts, as long as a model's context, and what is known from them all.
+    """Documents of many short facts, up to a model's context.
 
-    ``known``: by person and relation, the fact's object; ``texts``: of the documents.
+    ``facts``: objects by person and relation; ``texts``: of the documents.
     """
 
     facts: Mapping[tuple[str, str], str]
@@ -175,7 +174,7 @@ class Archive:
 
 
 def draw_archive(rng: random.Random, facts: int, documents: int = 8) -> Archive:
-    """``facts`` about a fourth as many persons, of known and of made-up names, dealt to ``documents``."""
+    """``facts`` about a fourth as many persons, with listed and drawn names, dealt to ``documents``."""
     made_up = [name for name in Draw(rng).names(60) if "." not in name]  # a fact ends where its dot stands
     names = list(dict.fromkeys([*NAMES, *made_up]))
     people = rng.sample(names, max(8, min(len(names), facts // 4)))

@@ -1,8 +1,8 @@
-"""One training sequence: what stands where, and who may look at whom (KVLink, Fig. 2, 4 and 7).
+"""One training sequence: its tokens, their positions and the attention mask (KVLink, Fig. 2, 4 and 7).
 
-Document tokens see their own document alone: no system prompt, no begin-of-sequence token, no link. Link
-tokens and all the rest see everything before them. With anchors, a document's tokens see their own chunk,
-an anchor sees its own chunk and the document's earlier anchors, and nothing else sees the tokens themselves.
+Document tokens attend to their own document alone: no system prompt, no begin-of-sequence token, no link.
+Link tokens and all other tokens attend to everything before them. With anchors, a document's tokens attend to
+their chunk, an anchor to its chunk and the document's earlier anchors, and all others to the anchors alone.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Layout:
     ``soft``: the row of the links' table that stands in for the token, or ``NO_SOFT``. ``owner``: the
     document's index or ``REST``. ``chunk``: of a document's token. ``anchor``: is it one? ``weight``: of its
     loss.
-    ``position``: RoPE position; text that anchors stand for shares those of what is before it, and nobody but
-    its anchors sees it.
+    ``position``: RoPE position; text that anchors replace shares the positions before it, and only its
+    anchors attend to it.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Layout:
         *,
         dropped: bool = False,
     ) -> None:
-        """Text tokens; ``dropped`` ones leave no room behind."""
+        """Text tokens; ``dropped`` ones take no positions."""
         count = len(ids)
         first = self.next - count if dropped else self.next
         self.ids += ids
@@ -64,7 +64,7 @@ class Layout:
     def add_soft(
         self, rows: Sequence[int], owner: int = NO_DOCUMENT, chunk: int = 0, *, anchors: bool = False
     ) -> None:
-        """Trained tokens; ``anchors``: the document is seen through them alone."""
+        """Trained tokens; ``anchors``: later tokens attend to them instead of the document."""
         start = len(self.ids)
         self.add([0] * len(rows), owner, chunk)
         self.soft[start:] = rows
@@ -72,7 +72,7 @@ class Layout:
 
 
 def put_document(layout: Layout, ids: Sequence[int], index: int, links: Links) -> None:
-    """A separately encoded document with what belongs behind it."""
+    """A separately encoded document with its anchors and link tokens."""
     if links.compression == "anchors":
         for number, (start, end, anchors) in enumerate(anchors_of(len(ids), links.rate, links.chunk_tokens)):
             layout.add(ids[start:end], index, number, dropped=True)
@@ -154,7 +154,7 @@ def visibility(owner: Tensor, chunk: Tensor, anchor: Tensor) -> Tensor:
     both_anchors = anchor[:, :, None] & anchor[:, None]
     same_chunk = chunk[:, :, None] == chunk[:, None]
     within = (reader == source) & (same_chunk | both_anchors)
-    # a document that has anchors is seen through them alone
+    # of a document with anchors, later tokens attend to these alone
     compressed = anchor.any(dim=1, keepdim=True)[:, None] & (source >= 0) & ~anchor[:, None]
     outside = (reader == NO_DOCUMENT) & (source != PADDING) & ~compressed
     tokens = owner.shape[1]

@@ -30,7 +30,7 @@ from backend.training.link_tokens.examples import LEARNT_KINDS, MIXTURES, MOST_D
 from backend.training.link_tokens.layout import Batch, batch, lay_out
 from backend.training.train import append
 
-ALPHA = 2.0  # the deltas begin at zero; twice their rate without being scaled
+ALPHA = 2.0  # scale of the deltas, which begin at zero
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Trainee:
         if int((soft != NO_SOFT).sum()):
             soft_rows = self.as_links().table.to(inputs.dtype)
             inputs = torch.where((soft != NO_SOFT)[..., None], soft_rows[soft.clamp_min(0)], inputs)
-        # padding looks at itself, so that no row of attention is empty
+        # padding attends to itself, so that no row of attention is empty
         visible = mask | torch.eye(ids.shape[1], dtype=torch.bool, device=ids.device)
         arguments = {
             "inputs_embeds": inputs,
@@ -263,7 +263,7 @@ class Feed:
 
 
 def teacher_loss(trainee: Trainee, whole: Batch, logits: Tensor) -> Tensor:
-    """KL (n,) in nats of ``logits`` (n, vocabulary) from what the base says of the same rows, densely."""
+    """KL (n,) in nats of ``logits`` (n, vocabulary) from the base's own on the same rows, read densely."""
     with torch.no_grad():
         target = trainee.logits(whole, adapted=False)[0].log_softmax(-1)
     return functional.kl_div(logits.log_softmax(-1), target, reduction="none", log_target=True).sum(-1)
@@ -314,7 +314,7 @@ def train_links(
     if trainee.matrices:
         groups.append({"params": trainee.matrices, "rate": recipe.rate})
     optimiser = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
-    # how long it trains is no part of it: with more steps a finished training goes on
+    # without the number of steps: a finished training goes on with more
     identity = {"recipe": asdict(replace(recipe, steps=1)), "base": base}
     start = _resume(checkpoint, trainee, optimiser, identity)
     end = recipe.steps if stop_after_steps is None else min(recipe.steps, start + stop_after_steps)
