@@ -36,13 +36,9 @@ def pipeline_of_parts(
     template: list[str] = []
     values: dict[str, str] = {}
     for text, fixed in parts:
-        if not text:
-            continue
-        if fixed and not any(_is_placeholder(match[1]) for match in _BRACES.finditer(text)):
-            template.append(text)
-            continue
-        if not text.strip():
-            template.append(text)  # a value may not be blank
+        names = (match[1] for match in _BRACES.finditer(text))
+        if not text.strip() or (fixed and not any(map(_is_placeholder, names))):
+            template.append(text)  # also blank text, which a value may not be
             continue
         slot = f"text_{len(values) + 1}"
         values[slot] = text

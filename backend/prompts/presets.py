@@ -331,10 +331,8 @@ def read_requests(path: Path) -> list[Example]:
     Raises:
         PromptError: with the number of the first line that cannot be used.
     """
-    examples: list[Example] = []
-    for number, line in enumerate(read_text(path, MAX_REQUEST_FILE_BYTES).split("\n"), 1):
-        if line.strip():
-            examples.append(_request(line, f"{path.name}, line {number}"))
+    lines = enumerate(read_text(path, MAX_REQUEST_FILE_BYTES).split("\n"), 1)
+    examples = [_request(line, f"{path.name}, line {number}") for number, line in lines if line.strip()]
     if not examples:
         raise PromptError(
             f"{path.name} holds no request. Write one JSON object on each line.", field="requests"

@@ -8,6 +8,7 @@ the one that numbers it, as in ``Agent 3, role is Critic`` or ``Candidate 3:``, 
 import re
 from collections.abc import Collection
 from dataclasses import replace
+from itertools import pairwise
 
 from backend.base.errors import PromptError
 from backend.base.text import show
@@ -56,12 +57,9 @@ def team(pipeline: Pipeline, count: int) -> Pipeline:
 def _without(template: str, absent: Collection[int]) -> str:
     """A template without what it says of some agents."""
     lines = template.split("\n")
-    heads = [place for place, line in enumerate(lines) if _HEAD.match(line)]
+    heads = [(place, match[1]) for place, line in enumerate(lines) if (match := _HEAD.match(line))]
     removed: set[int] = set()
-    for start, end in zip(heads, [*heads[1:], len(lines)], strict=False):
-        head = _HEAD.match(lines[start])
-        assert head is not None
-        number = head[1]
+    for (start, number), (end, _) in pairwise([*heads, (len(lines), "")]):
         if int(number) in absent:
             mentions = [place for place in range(start, end) if number in _TEXT.findall(lines[place])]
             removed.update(range(start, max(mentions, default=start - 1) + 1))

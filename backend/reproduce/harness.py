@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +38,15 @@ def harness(plan: HarnessPlan, context: Context) -> Iterator[Step]:
     """
     library = _library()
     manager = _manager(context.data if isinstance(context.data, Path) else None)
-    count = len(plan.tasks) * (1 + len(context.trained))
-    done = 0
-    for linked in (None, *context.trained):
+    runs = list(product((None, *context.trained), plan.tasks))
+    for number, (linked, task) in enumerate(runs):
         name = linked.model if linked else context.model_name
         where = {"weights": linked.label, **linked.kind} if linked else {"weights": "base"}
-        for task in plan.tasks:
-            yield Progress(f"{task.name} under {where['weights']}", done, count)
-            done += 1
-            values = _run_benchmark(library, manager, context.load(name), task, plan, context)
-            for title, value in values.items():
-                place = {**where, "method": "dense", "model": context.model_name, "task": title}
-                yield Measurement(place, {"accuracy": value})
+        yield Progress(f"{task.name} under {where['weights']}", number, len(runs))
+        values = _run_benchmark(library, manager, context.load(name), task, plan, context)
+        for title, value in values.items():
+            place = {**where, "method": "dense", "model": context.model_name, "task": title}
+            yield Measurement(place, {"accuracy": value})
 
 
 def check(plan: HarnessPlan, data: DataSource | None, name: str) -> None:
@@ -134,7 +132,7 @@ def _run_benchmark(
             "network and the task, or give --data FOLDER with one of that name.",
             field="reproduce.data",
         ) from error
-    marks, count = results["results"][task.name], _questions(results["n-samples"])
+    marks, count = results["results"][task.name], sum(n["effective"] for n in results["n-samples"].values())
     return {title: _value(marks, metric, count) for title, metric in task.metrics.items()}
 
 
@@ -146,11 +144,6 @@ def stopping(model: LoadedModel, context: Context) -> Iterator[None]:
         yield
     finally:
         hook.remove()
-
-
-def _questions(counted: Mapping[str, Mapping[str, int]]) -> int:
-    """The number of questions, over all parts of a benchmark."""
-    return sum(count["effective"] for count in counted.values())
 
 
 def _value(marks: Mapping[str, Any], metric: str, count: int) -> Value:

@@ -53,12 +53,10 @@ def proximity(plan: ProximityPlan, context: Context) -> Iterator[Step]:
 def correlations(record: ProximityRecord) -> Iterator[Measurement]:
     for depth in DEPTHS:
         layer = layer_at(depth, len(record.keys))
-        values = {
-            name.replace("_", " "): Value(
-                float(x.rho[layer]), float(x.low[layer]), float(x.high[layer]), len(record.embedding)
-            )
-            for name, x in record.correlations.items()
-        }
+        values = {}
+        for name, x in record.correlations.items():
+            numbers = float(x.rho[layer]), float(x.low[layer]), float(x.high[layer])
+            values[name.replace("_", " ")] = Value(*numbers, len(record.embedding))
         yield Measurement({"depth": depth}, values)
 
 

@@ -46,9 +46,7 @@ def read_tables(file: Path) -> tuple[Reproduction, ...]:
         LabError: the file cannot be read, or a value in it is not what it has to be; the message names file,
             key and value, and what is allowed.
     """
-    body = parse_yaml(read_text(file, MAX_PRESET_BYTES), file.name, trusted=True)
-    reader = _Reader(file.name)
-    table = reader.keys(body, "", ("shared", "tables", "figures"), ("tables",))
+    reader, table = _open(file)
     if file.stem not in PAPERS:
         reader.refuse("", file.stem, f"a file called after one of {', '.join(PAPERS)}")
     return tuple(
@@ -63,14 +61,18 @@ def read_printed(file: Path) -> tuple[Printed, ...]:
     Raises:
         LabError: as :func:`read_tables`; a figure says neither where the lab has it nor why it has not.
     """
-    body = parse_yaml(read_text(file, MAX_PRESET_BYTES), file.name, trusted=True)
-    reader = _Reader(file.name)
-    rows = reader.keys(body, "", ("shared", "tables", "figures"), ("tables",)).get("figures", [])
-    figures: tuple[Printed, ...] = reader.several((Printed, ...), rows, "figures")
+    reader, table = _open(file)
+    figures: tuple[Printed, ...] = reader.several((Printed, ...), table.get("figures", []), "figures")
     for number, figure in enumerate(figures, 1):
         if not figure.here and not figure.absent:
             reader.refuse(f"figures.{number}", figure.place, "a figure with here, absent or both")
     return figures
+
+
+def _open(file: Path) -> tuple[_Reader, Mapping[str, Any]]:
+    body = parse_yaml(read_text(file, MAX_PRESET_BYTES), file.name, trusted=True)
+    reader = _Reader(file.name)
+    return reader, reader.keys(body, "", ("shared", "tables", "figures"), ("tables",))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -177,15 +177,8 @@ def _line_values(line: SweepLine, dense: SweepLine, linked: Linked | None) -> Me
     shares = {name: value_of(getattr(line, name)) for name in (
         "accuracy", "selection", "as_dense", "to_none", "to_another", "as_dense_without_none", "score",
         "agents", "blocks", "tokens", "kl_first")}  # fmt: skip
-    return Measurement(
-        where,
-        {
-            **shares,
-            "dense_accuracy": value_of(dense.accuracy),
-            "ttft_ms": value_of(line.ttft_ms),
-            "ttft_ratio": value_of(line.ttft_ratio),
-        },
-    )
+    times = {name: value_of(getattr(line, name)) for name in ("ttft_ms", "ttft_ratio")}
+    return Measurement(where, shares | {"dense_accuracy": value_of(dense.accuracy)} | times)
 
 
 def place_of(cell: Cell, method: str) -> dict[str, str]:

@@ -58,16 +58,12 @@ def group(plan: GroupPlan, context: Context) -> Iterator[Step]:
 
 def _of_agent(agent_times: AgentTimes, repeats: int) -> dict[str, Value]:
     times = {name: ms for name, ms in asdict(agent_times).items() if name.endswith("_ms") and ms is not None}
-    dense = (
-        "dense_bf16"
-        if agent_times.dense_bf16_ms and agent_times.dense_bf16_ms < agent_times.dense_ms
-        else "dense"
-    )
-    strongest = times[f"{dense}_ms"]
+    half = agent_times.dense_bf16_ms
+    dense = "dense_bf16" if half and half < agent_times.dense_ms else "dense"
     ratios = {
         "ratio": agent_times.dense_ms / agent_times.reuse_ms,
         "two_heaviest_ratio": agent_times.dense_ms / agent_times.two_heaviest_ms,
-        "strongest_ratio": strongest / agent_times.reuse_ms,
+        "strongest_ratio": times[f"{dense}_ms"] / agent_times.reuse_ms,
         "strongest_roofline": agent_times.roofline_percent[dense] / 100,
         "reuse_roofline": agent_times.roofline_percent["reuse"] / 100,
     }

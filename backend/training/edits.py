@@ -54,19 +54,16 @@ def edited_request(rng: random.Random, kind: str) -> RunRequest:
         pipeline = _with_templates(pipeline, lambda agent: _other_space(rng, agent.template))
     elif kind == "agents":
         pipeline = team(load_preset(LARGEST_TEAM).pipeline, rng.randint(2, 5))
-    return RunRequest(
-        pipeline,
-        {"user_question": problem.question},
-        DENSE,
-        expected=str(problem.answer),
-        probe_offsets=False,
-    )
+    return _request(pipeline, problem.question, str(problem.answer))
+
+
+def _request(pipeline: Pipeline, question: str, answer: str) -> RunRequest:
+    return RunRequest(pipeline, {"user_question": question}, DENSE, expected=answer, probe_offsets=False)
 
 
 def _with_templates(pipeline: Pipeline, change: Any) -> Pipeline:
-    return replace(
-        pipeline, agents=tuple(replace(agent, template=change(agent)) for agent in pipeline.agents)
-    )
+    agents = tuple(replace(agent, template=change(agent)) for agent in pipeline.agents)
+    return replace(pipeline, agents=agents)
 
 
 def _other_role(rng: random.Random, name: str, template: str) -> str:
@@ -115,12 +112,7 @@ def typed_shares(model: LoadedModel, name: str = "typed") -> dict[str, Any]:
     """Shares of right final answers to typed questions, by kind and of all; ``name``: of QUESTIONS."""
     pipeline = load_preset(PRESET).pipeline
     rows = typed_questions(name)
-    requests = [
-        RunRequest(
-            pipeline, {"user_question": row["question"]}, DENSE, expected=row["answer"], probe_offsets=False
-        )
-        for row in rows
-    ]
+    requests = [_request(pipeline, row["question"], row["answer"]) for row in rows]
     right: dict[str, list[bool]] = {}
     for row, good in zip(rows, _right(model, requests), strict=True):
         right.setdefault(row["kind"], []).append(good)

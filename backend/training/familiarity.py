@@ -119,9 +119,7 @@ def answer_cases(model: LoadedModel, cases: Sequence[Case]) -> Iterator[CaseResu
             active = [i for i, case in enumerate(part) if step < len(case.request.pipeline.order)]
             prompts = [_prompt(model, part[i].request, step, texts[i]) for i in active]
             longest = max(part[i].request.pipeline.longest_answer for i in active)
-            prefills = [
-                engine.execute(prompt, dense_plan(prompt, "calibration"), Clock()) for prompt in prompts
-            ]
+            prefills = [engine.execute(p, dense_plan(p, "calibration"), Clock()) for p in prompts]
             decoded = engine.decode(prefills, Decoding(max_new_tokens=longest))
             for i, prompt, answer in zip(active, prompts, decoded, strict=True):
                 pipeline = part[i].request.pipeline
@@ -219,9 +217,8 @@ def _out_of_fold(columns: Numbers, wrong: Booleans, fold: NDArray[np.int64]) -> 
     """(requests,): each request's predicted chance, by the fit without its fold."""
     score = np.empty(len(wrong))
     for part in np.unique(fold):
-        score[fold == part] = fit(columns[fold != part], wrong[fold != part], PENALTY).predict(
-            columns[fold == part]
-        )
+        line = fit(columns[fold != part], wrong[fold != part], PENALTY)
+        score[fold == part] = line.predict(columns[fold == part])
     return score
 
 
@@ -250,10 +247,7 @@ def _relative(results: Sequence[CaseResult], wrong: Booleans, edited: Booleans) 
 
 def _worth(score: Numbers, wrong: Booleans, edited: Booleans) -> dict[str, Any]:
     """AUC of a score against *dense is wrong*, over all requests and over the edited ones."""
-    areas = {}
-    for name, selection in (("all", np.ones_like(edited)), ("edits", edited)):
-        areas[name] = _auc(score[selection], wrong[selection])
-    return areas
+    return {"all": _auc(score, wrong), "edits": _auc(score[edited], wrong[edited])}
 
 
 def _within(score: Numbers, wrong: Booleans, kinds: NDArray[np.str_]) -> dict[str, Any]:

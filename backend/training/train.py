@@ -97,9 +97,8 @@ def train(
         muon.load_state_dict(state["muon"])
         adam.load_state_dict(state["adam"])
         start = state["step"]
-    else:
-        if not init:
-            pair_twins(model, tokenizer, recipe.seed)
+    elif not init:
+        pair_twins(model, tokenizer, recipe.seed)
     end = min(recipe.steps, start + stop_after_steps) if stop_after_steps else recipe.steps
 
     def save(step: int) -> None:
@@ -129,11 +128,7 @@ def train(
             share = weights[:, 1:][has_loss]
             (each * share).sum().backward()
             answers = each.detach()[share == 1.0]
-            scale, loss, count = (
-                scale + share.sum(),
-                loss + answers.sum(),
-                count + len(answers),
-            )
+            scale, loss, count = scale + share.sum(), loss + answers.sum(), count + len(answers)
         scale, loss, count = add_up(model, torch.stack((scale, loss, count)), processes)
         for p in model.parameters():
             assert p.grad is not None
@@ -146,14 +141,14 @@ def train(
         adam.zero_grad(set_to_none=True)
         if not first:
             continue
+        tokens = recipe.tokens_before + (step + 1) * recipe.step_tokens
         if (step + 1) % 20 == 0 or step + 1 == end:
+            speed = (step + 1 - start) * recipe.step_tokens / (time.perf_counter() - start_time)
             row = {
                 "step": step + 1,
-                "tokens": recipe.tokens_before + (step + 1) * recipe.step_tokens,
+                "tokens": tokens,
                 "answer_loss": round(math.fsum(map(float, losses)) / len(losses), 5),
-                "tokens_per_s": round(
-                    (step + 1 - start) * recipe.step_tokens / (time.perf_counter() - start_time)
-                ),
+                "tokens_per_s": round(speed),
             }
             losses.clear()
             append(folder / "train.jsonl", row)
@@ -163,7 +158,6 @@ def train(
             save(step + 1)
         if check and check_every and (step + 1) % check_every == 0:
             export_model(model, export, recipe, step + 1)
-            tokens = recipe.tokens_before + (step + 1) * recipe.step_tokens
             append(folder / "checks.jsonl", {"step": step + 1, "tokens": tokens, **check(export)})
     if first:
         export_model(model, export, recipe, end)

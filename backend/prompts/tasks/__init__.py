@@ -29,7 +29,7 @@ TASKS: dict[str, tuple[Maker, tuple[str, ...]]] = {
     "program": (programs.make_program, programs.KINDS),
     "prefix": (prefixes.make_prefix, prefixes.KINDS),
     "drill": (drills.make_drill, ("chain", "program")),
-    "recall": (drills.make_recall, drills.RECALL_KINDS),
+    "recall": (drills.make_recall, tuple(drills.RECALL)),
     "compare": (drills.make_compare, tuple(drills.COMPARE)),
 }
 DRILLS = ("drill", "recall", "compare")  # for training alone

@@ -57,7 +57,8 @@ class Problem:
     @property
     def solution(self) -> str:
         """The written solution."""
-        return solution_text(self.steps, self.answer)
+        lines = [f"{left} {op} {right} = {compute(left, op, right)}." for left, op, right in self.steps]
+        return " ".join([*lines, f"The answer is {self.answer}"])
 
 
 def make_problem(rng: random.Random, steps: int, d: Draw | None = None) -> Problem:
@@ -92,14 +93,6 @@ def make_problem(rng: random.Random, steps: int, d: Draw | None = None) -> Probl
         value = compute(value, op, right)
     sentences.append(rng.choice(ASK).format(n=name, i=item))
     return Problem(" ".join(sentences), tuple(solution), value)
-
-
-def solution_text(steps: tuple[tuple[int, str, int], ...], answer: int | None = None) -> str:
-    """The written solution; ``answer`` is the last step's result, and is needed where there is no step."""
-    if answer is None:
-        answer = compute(*steps[-1])
-    lines = [f"{left} {op} {right} = {compute(left, op, right)}." for left, op, right in steps]
-    return " ".join([*lines, f"The answer is {answer}"])
 
 
 def wrong_solution(rng: random.Random, problem: Problem) -> tuple[str, int]:
@@ -207,15 +200,10 @@ def question_pieces(
     if kind and is_open(rng, style):
         d = style.draw(rng)
         text = role_text(d, kind) if d.chance(0.9) or kind == "inspector" else ""
-        before = d.pick(ROLE_WORDS.before_task)
-        return [
-            Piece((text + before).lstrip() or "Task: "),
-            Piece(problem.question, name="user_question"),
-        ]
-    return [
-        Piece(style.say(rng, role) + task_words(rng, style)),
-        Piece(problem.question, name="user_question"),
-    ]
+        text = (text + d.pick(ROLE_WORDS.before_task)).lstrip() or "Task: "
+    else:
+        text = style.say(rng, role) + task_words(rng, style)
+    return [Piece(text), Piece(problem.question, name="user_question")]
 
 
 def task_words(rng: random.Random, style: Style) -> str:
@@ -228,11 +216,8 @@ def task_words(rng: random.Random, style: Style) -> str:
 def make_solver(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
     """(a) A word problem, of one to four steps where ``size`` does not say."""
     problem = draw_problem(rng, held_out, style.upto(rng, 1, 4), size, style)
-    pieces = [
-        *question_pieces(rng, style, SOLVER, problem, "solver"),
-        Piece("\n"),
-        Piece(problem.solution, answer=True),
-    ]
+    pieces = question_pieces(rng, style, SOLVER, problem, "solver")
+    pieces += [Piece("\n"), Piece(problem.solution, answer=True)]
     return Document("solver", kind, tuple(pieces), str(problem.answer), len(problem.steps))
 
 

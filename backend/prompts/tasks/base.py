@@ -154,12 +154,8 @@ def _respaced(rng: random.Random, text: str) -> str:
         text = text.replace("\n", " \n", 1)
     elif kind == 4:
         text = text.replace(": ", ":", 1) if ": " in text else text.rstrip(" ") + rng.choice((" ", "", "\t"))
+    elif rng.random() < 0.15:
+        text = text.replace("\n", "\r\n")
     else:
-        text = (
-            text.replace("\n", "\r\n")
-            if rng.random() < 0.15
-            else " " + text
-            if rng.random() < 0.5
-            else text.lower()
-        )
+        text = " " + text if rng.random() < 0.5 else text.lower()
     return text

@@ -25,18 +25,15 @@ def state_answer(d: Draw, value: str, unit: str, others: tuple[int, ...], form: 
     at = d.rng.random()
     if at < 0.15 and others:
         return phrase(d, CANDIDATES.longer, **slots, x=d.rng.choice(others), y=d.rng.choice(others))
-    return phrase(
-        d, CANDIDATES.bare if at < 0.45 else CANDIDATES.said if at < 0.8 else CANDIDATES.counted, **slots
-    )
+    forms = CANDIDATES.bare if at < 0.45 else CANDIDATES.said if at < 0.8 else CANDIDATES.counted
+    return phrase(d, forms, **slots)
 
 
 def same_form(d: Draw, counts: bool) -> str:
     """A form that all candidates share."""
-    forms = (
-        (CANDIDATES.bare, CANDIDATES.said, CANDIDATES.said, CANDIDATES.counted)
-        if counts
-        else (("{v}", "{v}."), CANDIDATES.said)
-    )
+    forms = [("{v}", "{v}."), CANDIDATES.said]
+    if counts:
+        forms = [CANDIDATES.bare, CANDIDATES.said, CANDIDATES.said, CANDIDATES.counted]
     return d.say(pick(d, d.rng.choice(forms)))
 
 
@@ -58,14 +55,10 @@ def worked(d: Draw, text: str, unit: str) -> str:
         body = f"{chain}={value}" if tight else f"{chain} = {value}"
     opening = d.rng.choice(("", "", "", "", "We have ", "First ", "I compute ", "Work: ", "So: "))
     endings = (
-        "",
-        "",
-        f". So {value}.",
-        f", so it is {value}.",
-        f". The answer is {value}",
-        f". Answer: {value}",
-    )
-    return opening + body + d.rng.choice((*endings, f". It is {value} {unit}.", "."))
+        "", "", f". So {value}.", f", so it is {value}.", f". The answer is {value}", f". Answer: {value}",
+        f". It is {value} {unit}.", ".",
+    )  # fmt: skip
+    return opening + body + d.rng.choice(endings)
 
 
 def unit_of(question: str) -> str | None:

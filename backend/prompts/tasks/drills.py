@@ -6,6 +6,7 @@ next. Drills are for training alone.
 """
 
 import random
+from collections.abc import Iterable
 
 from backend.prompts.tasks.arithmetic import (
     comparison,
@@ -196,7 +197,6 @@ RECALL = {
     "candidates": _candidates,
     "roles": _roles,
 }
-RECALL_KINDS = tuple(RECALL)
 
 
 def make_recall(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
@@ -250,13 +250,17 @@ def _pair(d: Draw) -> tuple[int, int]:
 
 def _order(d: Draw, count: int) -> Queries:
     """Pairs of numbers, in order or not."""
-    texts = [comparison(left, d.rng.choice("<>"), right) for left, right in (_pair(d) for _ in range(count))]
-    return [(stem + sign, end) for stem, sign, end in (text.partition(" is") for text in texts)]
+    pairs = (_pair(d) for _ in range(count))
+    return _verdicts(comparison(left, d.rng.choice("<>"), right) for left, right in pairs)
 
 
 def _distance(d: Draw, count: int) -> Queries:
     """Pairs of numbers, and how far they are apart."""
-    texts = [distance(*_pair(d)) for _ in range(count)]
+    return _verdicts(distance(*_pair(d)) for _ in range(count))
+
+
+def _verdicts(texts: Iterable[str]) -> Queries:
+    """Queries for what follows ``is``."""
     return [(stem + sign, end) for stem, sign, end in (text.partition(" is") for text in texts)]
 
 

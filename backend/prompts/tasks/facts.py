@@ -9,7 +9,7 @@ from functools import cache
 
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.relations import RELATIONS, VERBS, Relation
-from backend.prompts.tasks.words import Draw, split, start_sentence
+from backend.prompts.tasks.words import INNERMOST, Draw, split, start_sentence
 
 DOCUMENTS = phrases("documents")
 DOMAINS = phrases("domains")
@@ -19,6 +19,7 @@ WORDS = phrases("words")
 # words for the same property: a fact about either answers the question
 SAME = {"color": "colour", "town": "city", "meal": "food", "dish": "food", "game": "sport"}
 TRIES = 400
+FIRST_WORDS = ("Where", "Who", "What", "Which", "How", "When", "Tell", "Name")  # of questions
 Key = tuple[str, ...]  # what a question asks for, see Statement.keys
 # what a relation may be about, and the kind of its object
 ABOUTS = {
@@ -60,16 +61,12 @@ def _options(
 @cache
 def expand(pattern: str) -> tuple[str, ...]:
     """Every sentence of a pattern with its choices made."""
-    inner = _INNERMOST.search(pattern)
-    if inner is None:
+    if (inner := INNERMOST.search(pattern)) is None:
         return (re.sub(r" ([.,?!])", r"\1", re.sub(r" +", " ", pattern).strip()),)
     body = inner[0][1:-1]
     options = [*body.split("|"), *([""] if inner[0][0] == "[" else [])]
     expansions = (expand(pattern[: inner.start()] + option + pattern[inner.end() :]) for option in options)
     return tuple(dict.fromkeys(itertools.chain.from_iterable(expansions)))
-
-
-_INNERMOST = re.compile(r"\([^()\[\]]*\)|\[[^()\[\]]*\]")
 
 
 @dataclass(frozen=True)
@@ -135,18 +132,15 @@ class Cast:
         if domain == "person":
             return draw.pick_word(WORDS.somebody) if subject and draw.chance(0.1) else draw.name()
         if domain == "place":
-            return (
-                draw.place()
-                if draw.chance(0.9)
-                else f"{draw.pick(('New', 'Old', 'Port', 'San'))} {draw.place()}"
-            )
+            first = "" if draw.chance(0.9) else draw.pick(("New", "Old", "Port", "San"))
+            return f"{first} {draw.place()}".lstrip()
         if domain == "years":
             return str(draw.rng.randint(2, 99))
-        if domain in ("number", "year", "time", "price"):
-            if domain == "time":
-                return f"{draw.rng.randint(1, 23)}:{draw.pick(('00', '15', '30', '45', '10', '50'))}"
-            if domain == "year":
-                return str(draw.rng.randint(1400, 2030))
+        if domain == "time":
+            return f"{draw.rng.randint(1, 23)}:{draw.pick(('00', '15', '30', '45', '10', '50'))}"
+        if domain == "year":
+            return str(draw.rng.randint(1400, 2030))
+        if domain in ("number", "price"):
             number = draw.number(2)
             return f"{number} {draw.pick(DOMAINS.values['unit'])}" if domain == "price" else str(number)
         if domain in ("word", "made-up") or draw.chance(0.12):
@@ -163,8 +157,7 @@ def draw_story(draw: Draw, hops: int, count: int) -> Story:
     Many of them state the same relation of other subjects, or other relations of the question's subjects.
     """
     for _ in range(TRIES):
-        story = _story(draw, hops, count)
-        if story is not None:
+        if story := _story(draw, hops, count):
             return story
     raise ValueError(f"no story of {hops} hops and {count} other facts was found")
 
@@ -191,8 +184,7 @@ class _Topic:
         if relation.about:
             k = draw.pick(tuple(ABOUTS[relation.about]))
             object_ = ABOUTS[relation.about][k]
-        uses = any("{v}" in text for text in relation.says)
-        verb = draw.word() if uses else ""
+        verb = draw.word() if any("{v}" in text for text in relation.says) else ""
         return cls(relation, object_, k, verb.rstrip("s") or verb)
 
     def say(self, draw: Draw, subject: str, object_: str) -> Statement:
@@ -200,17 +192,9 @@ class _Topic:
         return Statement(self.relation, subject, object_, self.k or self.v, text)
 
     def fill(self, pattern: str, subject: str = "", object_: str = "") -> str:
-        who = self.object == "person"
+        who = "who" if self.object == "person" else "what"
         article = "an" if object_[:1].lower() in tuple("aeiou") else "a"
-        return pattern.format(
-            s=subject,
-            o=object_,
-            k=self.k,
-            v=self.v,
-            a=article,
-            W="Who" if who else "What",
-            w="who" if who else "what",
-        )
+        return pattern.format(s=subject, o=object_, k=self.k, v=self.v, a=article, W=who.capitalize(), w=who)
 
     def ask(self, draw: Draw, subject: str, nested: bool) -> str:
         """A question for the object; ``subject`` is a description where it is nested."""
@@ -321,21 +305,12 @@ def unique(story: Story, question_keys: list[Key]) -> bool:
 
 def _as_typed(draw: Draw, question: str) -> str:
     """The question as somebody types it."""
-    if draw.chance(0.12):
-        question = question.rstrip("?.")
-        if draw.chance(0.5) and question.split()[0] in (
-            "Where",
-            "Who",
-            "What",
-            "Which",
-            "How",
-            "When",
-            "Tell",
-            "Name",
-        ):
-            question = question[0].lower() + question[1:]
-        return question
-    return start_sentence(question)
+    if not draw.chance(0.12):
+        return start_sentence(question)
+    question = question.rstrip("?.")
+    if draw.chance(0.5) and question.split()[0] in FIRST_WORDS:
+        question = question[0].lower() + question[1:]
+    return question
 
 
 def _objects(relation: Relation) -> set[str]:

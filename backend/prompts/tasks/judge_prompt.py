@@ -53,10 +53,8 @@ class Case:
 
 def draw_results(rng: random.Random, kind: str, problem: Problem, count: int) -> list[tuple[str, int]]:
     """Texts and results of the candidates: a few different solutions, some of them shared."""
-    pool = [(problem.solution, problem.answer)]
-    for _ in range(count if kind == "closest" else 2):
-        pool.append(wrong_solution(rng, problem))
-    return spread(rng, kind, pool, count)
+    wrong = (wrong_solution(rng, problem) for _ in range(count if kind == "closest" else 2))
+    return spread(rng, kind, [(problem.solution, problem.answer), *wrong], count)
 
 
 def spread(rng: random.Random, kind: str, pool: Sequence[T], count: int) -> list[T]:
@@ -93,11 +91,10 @@ def draw_prompt(
         numbers = (1, *sorted(rng.sample(range(2, 10), count - 1)))
     names = d.names(count)
     letters = "ABCDEF" if d.chance(0.8) else "abcdef"
-    people = (
-        [pick(d, CANDIDATES.role_names) for _ in range(count)]
-        if header.count("{") > 1
-        else d.rng.sample(CANDIDATES.role_names, count)
-    )
+    if header.count("{") > 1:
+        people = [pick(d, CANDIDATES.role_names) for _ in range(count)]
+    else:
+        people = d.rng.sample(CANDIDATES.role_names, count)
     candidates = []
     for at, text in enumerate(case.texts):
         head = header.format(i=numbers[at], l=letters[at], n=names[at], r=people[at])
@@ -154,12 +151,9 @@ def _draw_case(
     rng = d.rng
     if style.wording != "stock" and style.edit is None:
         at = rng.random()
-        if kind in SOLVING:
-            if at < 0.25:
-                return _sum_case(d, style, kind, count)
-        elif at < 0.15:
+        if at < (0.25 if kind in SOLVING else 0.15):
             return _sum_case(d, style, kind, count)
-        elif at < 0.6:
+        if at < 0.6 and kind not in SOLVING:
             return _open_case(d, style, kind, count, with_question=at < 0.38)
     problem = draw_problem(rng, held_out, style.upto(rng, 1, 3), style=style)
     solutions = draw_results(rng, kind, problem, count)

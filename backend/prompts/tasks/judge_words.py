@@ -33,9 +33,8 @@ def role_text(d: Draw, kind: str, firsts: tuple[str, ...], level: float) -> str:
             do = f"{pick(d, JUDGES.verbs)} {phrase(d, JUDGES.goals[kind], **slots)}"
         request = phrase(d, JUDGES.leads, do=do, **slots) if d.chance(0.4) else start_sentence(do) + "."
         if d.chance(0.12) and not extra:
-            request = start_sentence(phrase(d, JUDGES.goals[kind], **slots)) + d.rng.choice(
-                (".", "?", "!", ", please.")
-            )
+            request = start_sentence(phrase(d, JUDGES.goals[kind], **slots))
+            request += d.rng.choice((".", "?", "!", ", please."))
     parts = [request]
     if d.chance(0.25 + 0.4 * level) and not request.startswith(("You are", "As ")):
         parts.insert(0, phrase(d, JUDGES.who, **slots))

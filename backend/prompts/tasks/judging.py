@@ -16,19 +16,7 @@ from dataclasses import replace
 
 from backend.prompts.tasks.arithmetic import Problem, distance, equality
 from backend.prompts.tasks.base import PRESET_WORDS, Document, Piece, Style
-from backend.prompts.tasks.judge_prompt import SOLVING, JudgePrompt, Value, draw_prompt, draw_results
-
-__all__ = [
-    "GLANCES",
-    "KINDS",
-    "NUMBER_ALONE",
-    "ROLES",
-    "draw_results",
-    "judgement",
-    "make_glance",
-    "make_judge",
-    "selection_text",
-]
+from backend.prompts.tasks.judge_prompt import SOLVING, JudgePrompt, Value, draw_prompt
 
 # kind: what the judge selects, in the presets' words; the open ones are in judge_words.py
 ROLES: dict[str, str] = PRESET_WORDS.criteria
@@ -86,7 +74,7 @@ def _against_answer(kind: str, answer: int, rows: Rows) -> tuple[list[str], list
         word = "Right" if value == answer else "Wrong"
         if kind == "corrects" and word == "Right" and wrong_before:
             word = "Corrects"
-        wrong_before = wrong_before or word == "Wrong"
+        wrong_before |= word == "Wrong"
         counts = word == ("Corrects" if kind == "corrects" else "Right")
         if counts and (kind == "all" or not best):
             best.append(number)
@@ -135,7 +123,7 @@ def _votes(rows: Rows) -> tuple[list[str], list[int]]:
 
 
 def _draw(
-    rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None, form: str
+    rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None, form: str = ""
 ) -> JudgePrompt:
     count = size or min(style.upto(rng, 2, 6), style.upto(rng, 2, 6))
     return draw_prompt(rng, style, held_out, kind, count, ROLES[kind], form)
@@ -156,7 +144,7 @@ def make_judge(rng: random.Random, style: Style, held_out: bool, kind: str, size
     Some candidates are inspectors, who comment on the results before theirs (as in the presets where agents
     work one after the other).
     """
-    prompt = _draw(rng, style, held_out, kind, size, "")
+    prompt = _draw(rng, style, held_out, kind, size)
     text, best, final = judgement(kind, prompt.problem, prompt.results, prompt.numbers)
     pieces = (*prompt.pieces, Piece(f"{text} The answer is {final}", answer=True))
     return Document("judge", kind, pieces, final, len(prompt.results), best)

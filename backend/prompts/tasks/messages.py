@@ -93,14 +93,13 @@ def _article(word: str) -> str:
 
 
 def _codebook(draw: Draw, steps: int, level: float) -> OpenMessage | None:
-    rng = draw.rng
+    rng, p = draw.rng, patterns(draw)
     words = _keys(draw, max(2, rng.randint(2, 3 + round(4 * level)), min(steps + 1, 3)))
     most = rng.choice((20, 99, 99, 999, 9999))
     book = {word: draw.number(1, most) for word in words}
-    pattern = choose(draw, patterns(draw).means)
+    pattern = choose(draw, p.means)
     lines = [
-        (pattern if draw.chance(0.9) else choose(draw, patterns(draw).means)).format(w=w, n=n)
-        for w, n in book.items()
+        (pattern if draw.chance(0.9) else choose(draw, p.means)).format(w=w, n=n) for w, n in book.items()
     ]
     first = rng.choice(words)
     value = book[first]
@@ -123,36 +122,32 @@ def _codebook(draw: Draw, steps: int, level: float) -> OpenMessage | None:
             moves.append((op, word))
     at = rng.random()
     if not moves:
-        text = choose(draw, patterns(draw).meanings).format(w=first)
+        text = choose(draw, p.meanings).format(w=first)
     elif at < 0.25 and "*" not in dict(moves):
         names = rng.choice(({"+": "+", "-": "-"}, {"+": "plus", "-": "minus"}, {"+": "and", "-": "without"}))
-        text = choose(draw, patterns(draw).formulas).format(
+        text = choose(draw, p.formulas).format(
             e=f"{first} " + " ".join(f"{names[op]} {w}" for op, w in moves)
         )
     else:
-        ways = {"+": patterns(draw).add, "-": patterns(draw).take, "*": patterns(draw).times}
-        start = first if draw.chance(0.12) else choose(draw, patterns(draw).start).format(w=first)
+        ways = {"+": p.add, "-": p.take, "*": p.times}
+        start = first if draw.chance(0.12) else choose(draw, p.start).format(w=first)
         text = _join(draw, [start, *(choose(draw, ways[op]).format(w=w) for op, w in moves)])
         if draw.chance(0.25):
-            text += " " + choose(draw, patterns(draw).totals)
-    return OpenMessage(_book(draw, lines, patterns(draw).book), text, "", " ".join(answer), value)
+            text += " " + choose(draw, p.totals)
+    return OpenMessage(_book(draw, lines, p.book), text, "", " ".join(answer), value)
 
 
 def _units(draw: Draw, steps: int, level: float) -> OpenMessage | None:
-    rng = draw.rng
+    rng, p = draw.rng, patterns(draw)
     count = rng.randint(1, 3 + round(2 * level))
     units: dict[str, int] = {}
     while len(units) < max(count, 2 if steps > 2 else 1):
-        units.setdefault(
-            draw.pick_word(patterns(draw).packs) if draw.chance(0.8) else draw.word(), draw.number(2, 999)
-        )
+        units.setdefault(draw.pick_word(p.packs) if draw.chance(0.8) else draw.word(), draw.number(2, 999))
     item, name = draw.thing(), draw.name()
-    pattern = choose(draw, patterns(draw).holds)
+    pattern = choose(draw, p.holds)
     lines = [
         start_sentence(
-            (pattern if draw.chance(0.85) else choose(draw, patterns(draw).holds)).format(
-                u=u, n=n, i=item, a=_article(u)
-            )
+            (pattern if draw.chance(0.85) else choose(draw, p.holds)).format(u=u, n=n, i=item, a=_article(u))
         )
         for u, n in units.items()
     ]
@@ -160,15 +155,13 @@ def _units(draw: Draw, steps: int, level: float) -> OpenMessage | None:
     packs = draw.number(2, 99)
     if steps == 1 and draw.chance(0.12):
         total = packs * units[unit]
-        text = choose(draw, patterns(draw).packed).format(us=plural(unit), i=item, t=total, name=name)
+        text = choose(draw, p.packed).format(us=plural(unit), i=item, t=total, name=name)
         packed = f"One {unit} holds {units[unit]}. {total} / {units[unit]} = {packs}."
         return OpenMessage(_book(draw, lines, ()), start_sentence(text), "", packed, packs)
     value = packs * units[unit]
     answer = [f"One {unit} holds {units[unit]}. {packs} * {units[unit]} = {value}."]
     parts = [
-        choose(draw, patterns(draw).has).format(
-            name=name, p=packs, u=unit, us=plural(unit), i=item, a=_article(unit)
-        )
+        choose(draw, p.has).format(name=name, p=packs, u=unit, us=plural(unit), i=item, a=_article(unit))
     ]
     others = [u for u in units if u != unit]
     for _ in range(steps - 1):
@@ -179,7 +172,7 @@ def _units(draw: Draw, steps: int, level: float) -> OpenMessage | None:
                 f"One {other} holds {units[other]}. {packs} * {units[other]} = {more}. "
                 f"{value} + {more} = {value + more}."
             )
-            parts.append(choose(draw, patterns(draw).other_packs).format(p=packs, us=plural(other)))
+            parts.append(choose(draw, p.other_packs).format(p=packs, us=plural(other)))
             value += more
             continue
         loose, grows = draw.number(1, 200), draw.chance(0.65)
@@ -187,28 +180,24 @@ def _units(draw: Draw, steps: int, level: float) -> OpenMessage | None:
             return None
         result = value + loose if grows else value - loose
         answer.append(f"{value} {'+' if grows else '-'} {loose} = {result}.")
-        parts.append(
-            choose(draw, patterns(draw).more if grows else patterns(draw).fewer).format(
-                m=loose, i=item, name=name
-            )
-        )
+        parts.append(choose(draw, p.more if grows else p.fewer).format(m=loose, i=item, name=name))
         value = result
     text = _join(draw, parts)
     if draw.chance(0.4):
-        text += " " + choose(draw, patterns(draw).how_many).format(i=item)
+        text += " " + choose(draw, p.how_many).format(i=item)
     return OpenMessage(_book(draw, lines, ()), text, "", " ".join(answer), value)
 
 
 def _who(draw: Draw, steps: int, level: float) -> OpenMessage | None:
-    rng = draw.rng
+    rng, p = draw.rng, patterns(draw)
     writer, reader, third = draw.names(3)
     item = draw.thing()
     counts = [draw.number(2, rng.choice((50, 100, 999, 9999))) for _ in range(3)]
     if counts[0] == counts[1]:
         return None
     parts = [
-        choose(draw, patterns(draw).mine).format(n=counts[0], i=item),
-        choose(draw, patterns(draw).yours).format(n=counts[1], i=item),
+        choose(draw, p.mine).format(n=counts[0], i=item),
+        choose(draw, p.yours).format(n=counts[1], i=item),
     ]
     strangers = draw.chance(0.1 + 0.2 * level)
     if strangers:
@@ -221,7 +210,7 @@ def _who(draw: Draw, steps: int, level: float) -> OpenMessage | None:
     answer = [("I have", "You have", f"{who} has")[at] + f" {value} {item}."]
     answer[0] = ("{} writes. ", "{} reads. ", "")[at].format(who) + answer[0]
     for _ in range((steps - 1) + (draw.chance(0.3) if steps > 1 else 0)):
-        event = rng.choice(patterns(draw).events)
+        event = rng.choice(p.events)
         change = event["change"]
         more = draw.number(1, 99)
         counts[0] += change[0] * more
@@ -233,8 +222,8 @@ def _who(draw: Draw, steps: int, level: float) -> OpenMessage | None:
             result = counts[at]
             answer.append(f"{value} {'+' if change[at] > 0 else '-'} {more} = {result}.")
             value = result
-    book = start_sentence(choose(draw, patterns(draw).writes).format(w=writer, r=reader))
-    question = choose(draw, patterns(draw).ask).format(i=item, x=who)
+    book = start_sentence(choose(draw, p.writes).format(w=writer, r=reader))
+    question = choose(draw, p.ask).format(i=item, x=who)
     question_last = draw.chance(0.25)
     end = rng.choice((".", ".", ".\n"))
     book += end.rstrip("\n") if question_last else (end if end.endswith("\n") else end + " ") + question

@@ -9,14 +9,14 @@ import re
 
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.quantities import singular
-from backend.prompts.tasks.story_teller import Step, Story, Teller, compute, verb
+from backend.prompts.tasks.story_teller import Step, Story, StoryProblem, Teller, compute, verb
 from backend.prompts.tasks.words import Draw, start_sentence
 
 PLAIN = phrases("plain")
 STORIES = phrases("stories")
 
 
-def draw_plain(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
+def draw_plain(d: Draw, story: Story, steps: int) -> StoryProblem:
     """An amount that is changed ``steps`` times, in plain words: the text, the steps and the answer."""
     teller, rng = Teller(d, story), d.rng
     value = d.number(max(2, story.lowest), min(999, story.highest) if d.chance(0.7) else story.highest)

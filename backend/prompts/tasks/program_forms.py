@@ -48,6 +48,10 @@ class If:
     body: list[Step]
     other: list[Step | If] = field(default_factory=list)
 
+    @property
+    def head(self) -> str:
+        return f"if {self.name} {self.sign} {self.limit}"
+
 
 @dataclass
 class Loop:
@@ -128,12 +132,7 @@ def identifier(d: Draw, words: list[str], reserved: set[str]) -> str:
         else:
             name = f"{pick(d, words)}{d.rng.randint(1, 9)}"
         name = "".join(c for c in name.lower() if c.isalnum() or c == "_")
-        if (
-            name.isidentifier()
-            and name not in reserved
-            and name not in _RESERVED
-            and not keyword.iskeyword(name)
-        ):
+        if name.isidentifier() and name not in reserved | _RESERVED and not keyword.iskeyword(name):
             reserved.add(name)
             return name
 
@@ -188,10 +187,8 @@ def _loop(d: Draw, names: list[str], reserved: set[str], start: int) -> Loop:
         values, head = tuple(range(first, first + turns)), f"range({first}, {first + turns})"
     elif at < 0.35:
         first, by = d.rng.randint(0, 9), d.rng.randint(2, 5)
-        values, head = (
-            tuple(range(first, first + turns * by, by)),
-            f"range({first}, {first + turns * by}, {by})",
-        )
+        stop = first + turns * by
+        values, head = tuple(range(first, stop, by)), f"range({first}, {stop}, {by})"
     elif at < 0.45:
         values = tuple(d.number(1, 99) for _ in range(turns))
         head = ("[{}]" if d.chance(0.7) else "({})").format(", ".join(map(str, values)))
@@ -214,10 +211,7 @@ def _source(block: Sequence[Step | If | Loop], indent: str, deeper: str) -> list
         if isinstance(statement, Step):
             lines.append(indent + _statement(statement))
             continue
-        head = statement.head if isinstance(statement, Loop) else (
-            f"if {statement.name} {statement.sign} {statement.limit}"
-        )  # fmt: skip
-        lines.append(f"{indent}{head}:")
+        lines.append(f"{indent}{statement.head}:")
         lines += _source(statement.body, indent + deeper, deeper)
         if isinstance(statement, If) and statement.other:
             branch = _source(statement.other, indent, deeper)
@@ -285,10 +279,8 @@ def _draw(d: Draw, kind: str, lines: int) -> tuple[str, str, int]:
         source = re.sub(
             r"(?m)^(\s*(?:if|else|for|while)\b.*:)\n\s+(?!if|for)(.+)(?=\n(?!\s)|\Z)", r"\1 \2", text
         ).split("\n")
-    if plain and d.chance(0.08):  # two statements in a line
-        source[:2] = (
-            ["; ".join(source[:2])] if not source[1].startswith(("if", "for", "while")) else source[:2]
-        )
+    if plain and d.chance(0.08) and not source[1].startswith(("if", "for", "while")):
+        source[:2] = ["; ".join(source[:2])]  # two statements in a line
     return "\n".join(_decorated(d, source)), " ".join(run.trace), value
 
 

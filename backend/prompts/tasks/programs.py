@@ -2,11 +2,13 @@
 
 import random
 
+from backend.prompts.filled_results import COMPARISONS
 from backend.prompts.tasks.arithmetic import comparison
 from backend.prompts.tasks.base import ASIDES, PRESET_WORDS, Document, Piece, Style, Wording, is_held_out
 from backend.prompts.tasks.parts import is_open, phrase, pick, settle
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.program_forms import draw_open
+from backend.prompts.tasks.story_teller import compute
 
 PROGRAMS = phrases("programs")
 
@@ -18,14 +20,11 @@ KINDS = ("straight", "branch", "loop")
 def _operation(rng: random.Random, value: int) -> tuple[str, int, int]:
     options = [op for op, good in (("+", value <= 90), ("-", value >= 1), ("*", value <= 33)) if good]
     op = rng.choice(options)
-    if op == "+":
-        right = rng.randint(1, min(40, 99 - value))
-        return op, right, value + right
-    if op == "-":
-        right = rng.randint(1, value)
-        return op, right, value - right
-    right = 2 if value > 20 else rng.choice((2, 3))
-    return op, right, value * right
+    if op == "*":
+        right = 2 if value > 20 else rng.choice((2, 3))
+    else:
+        right = rng.randint(1, min(40, 99 - value) if op == "+" else value)
+    return op, right, compute(value, op, right)
 
 
 def draw_program(rng: random.Random, kind: str, lines: int) -> tuple[str, str, int]:
@@ -47,14 +46,13 @@ def draw_program(rng: random.Random, kind: str, lines: int) -> tuple[str, str, i
         if kind == "branch" and index == special:
             limit = rng.randint(5, 80)
             sign = rng.choice("<>")
-            holds = value < limit if sign == "<" else value > limit
             source.append(f"    if {name} {sign} {limit}:")
             trace.append(comparison(value, sign, limit))
-            before = value, len(trace)
+            before = value
             step("        ")
-            if not holds:
-                value = before[0]
-                del trace[before[1] :]
+            if not COMPARISONS[sign](before, limit):
+                value = before
+                trace.pop()
         elif kind == "loop" and index == special:
             turns, right = rng.choice((2, 2, 3)), rng.randint(1, 9)
             op = "-" if value >= 3 * right and rng.random() < 0.5 else "+"
@@ -62,7 +60,7 @@ def draw_program(rng: random.Random, kind: str, lines: int) -> tuple[str, str, i
                 op, right = ("-", min(9, value // 3)) if value >= 3 else ("+", 1)
             source += [f"    for i in range({turns}):", f"        {name} = {name} {op} {right}"]
             for _ in range(turns):
-                result = value + right if op == "+" else value - right
+                result = compute(value, op, right)
                 trace.append(f"{name} = {value} {op} {right} = {result}.")
                 value = result
         else:

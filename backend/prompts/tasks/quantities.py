@@ -5,14 +5,11 @@ from typing import Any
 
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.situations import COUNT_WORDS, Telling, number
-from backend.prompts.tasks.story_teller import Person, Step, Story, compute, verb
+from backend.prompts.tasks.story_teller import Person, Step, Story, StoryProblem, compute, product_step, verb
 from backend.prompts.tasks.words import Draw, plural, start_sentence
 
 QUANTITY_WORDS = phrases("quantities")
 SITUATIONS = phrases("situations")
-
-
-Drawn = tuple[str, list[Step], int]
 
 
 def singular(things: str) -> str:
@@ -35,7 +32,7 @@ def _text(*sentences: str) -> str:
     return re.sub(r" ([.,?!:])", r"\1", re.sub(r" +", " ", joined))
 
 
-def draw_compared(d: Draw, story: Story, steps: int) -> Drawn:
+def draw_compared(d: Draw, story: Story, steps: int) -> StoryProblem:
     """Two amounts, counted or measured: one is given by the other, before or after it."""
     rng = d.rng
     table = d.rng.choice(QUANTITY_WORDS.compared) if d.chance(0.6) else QUANTITY_WORDS.compared[0]
@@ -92,13 +89,10 @@ def draw_compared(d: Draw, story: Story, steps: int) -> Drawn:
         if me:
             agrees = "3"
             second = say(of_other, n=b)
+        both = f"{first}.", f"{second}."
         if d.chance(0.5):
-            return _text(f"{first}.", f"{second}.", say(d.pick(table["all"])) + "?"), [(a, "+", b)], a + b
-        return (
-            _text(f"{first}.", f"{second}.", say(d.pick(table["apart"]), u=other) + "?"),
-            [(b, "-", a)],
-            b - a,
-        )
+            return _text(*both, say(d.pick(table["all"])) + "?"), [(a, "+", b)], a + b
+        return _text(*both, say(d.pick(table["apart"]), u=other) + "?"), [(b, "-", a)], b - a
     relation = d.pick(table["times" if kind in ("times", "half") else kind])
     if inverse:
         agrees = "3"
@@ -114,8 +108,7 @@ def draw_compared(d: Draw, story: Story, steps: int) -> Drawn:
         parts.reverse()
     answer = b
     extra = ""
-    at = d.rng.random()
-    if at < 0.25 and kind != "apart":
+    if d.chance(0.25):
         ask = say(d.pick(table["all"])) + "?"
         solution.append((a, "+", b))
         answer = a + b
@@ -136,25 +129,19 @@ def draw_compared(d: Draw, story: Story, steps: int) -> Drawn:
     return _text(*statements, extra, ask), solution, answer
 
 
-def draw_groups(d: Draw, story: Story, steps: int) -> Drawn:
+def draw_groups(d: Draw, story: Story, steps: int) -> StoryProblem:
     """Groups of as many each, a rate over time, or equal shares; then a loss or a gain now and then."""
     t, rng = _anybody(d), d.rng
     m = rng.randint(2, 12)
     n = d.number(max(2, min(story.lowest, 700)), max(20, story.highest // 20))
-    count_text = number(d, m, 0.35)
+    slots: dict[str, Any] = {"m": number(d, m, 0.35)}
     kind = rng.choices(("rate", "carried", "each", "shared"), (30, 35, 12, 23))[0]
     container = d.rng.choice(SITUATIONS.carried_in)
-    slots: dict[str, Any] = {
-        "m": count_text,
-        "n": number(d, n),
-        "g": d.rng.choice(QUANTITY_WORDS.group),
-        "C": container,
-        "c": singular(container),
-    }
+    slots |= {"n": number(d, n), "g": d.rng.choice(QUANTITY_WORDS.group)}
+    slots |= {"C": container, "c": singular(container)}
     if kind == "shared":
         slots["v"] = m * n
-        text = t.fill(d.pick(QUANTITY_WORDS.shared), **slots)
-        return _text(text), [(m * n, "/", m)], n
+        return _text(t.fill(d.pick(QUANTITY_WORDS.shared), **slots)), [(m * n, "/", m)], n
     does = verb("does", t.who.agrees, t.past and d.chance(0.4))
     if kind == "rate":
         doing, _, slots["i"] = d.rng.choice(QUANTITY_WORDS.rates).partition(" ")
@@ -164,27 +151,23 @@ def draw_groups(d: Draw, story: Story, steps: int) -> Drawn:
         pattern = d.pick(QUANTITY_WORDS.rate_left if of_remainder else QUANTITY_WORDS.rate)
         pattern = pattern.replace("<does>", does).replace("<DO>", f"<{doing}>").replace("DO", doing)
         text = t.fill(pattern, **slots)
-        solution = [_in_order(pattern, n, m)]
+        solution = [product_step(pattern, n, m)]
         if of_remainder:
             solution.append((v, "-", m * n))
         return _text(text), solution, compute(*solution[-1])
     if kind == "each":
-        pattern, ask = d.pick(QUANTITY_WORDS.each), d.pick(QUANTITY_WORDS.ask_each)
+        pattern = d.pick(QUANTITY_WORDS.each)
     else:
-        carrier, does, thing = d.rng.choice(QUANTITY_WORDS.carriers).split()
-        t.thing = thing
+        carrier, does, t.thing = d.rng.choice(QUANTITY_WORDS.carriers).split()
         slots |= {"C": carrier, "c": singular(carrier)}
-        pattern, ask = (
-            d.pick(QUANTITY_WORDS.carried).replace("<V/", f"<{does}/"),
-            d.pick(QUANTITY_WORDS.ask_each),
-        )
-    solution = [_in_order(pattern, n, m)]
+        pattern = d.pick(QUANTITY_WORDS.carried).replace("<V/", f"<{does}/")
+    ask = d.pick(QUANTITY_WORDS.ask_each)
+    solution = [product_step(pattern, n, m)]
     text, more, value = t.fill(pattern, **slots), "", m * n
     if steps > 1 and d.chance(0.6) and value > 3:
         gain = d.chance(0.35)
         k = d.number(2, value - 1)
-        source = QUANTITY_WORDS.list_gain if gain else QUANTITY_WORDS.list_loss
-        more = t.fill(_cut(d.pick(source)), n=number(d, k)) + "."
+        more = _change(t, gain, k)
         solution.append((value, "+" if gain else "-", k))
         value = compute(*solution[-1])
         ask = d.pick(("How many {i} are (left|there)?", "How many {i} remain?",
@@ -193,20 +176,17 @@ def draw_groups(d: Draw, story: Story, steps: int) -> Drawn:
     return _text(text, more, t.fill(ask, past=False)), solution, value
 
 
-def _cut(pattern: str) -> str:
-    return pattern if pattern.startswith("{") else "{" + pattern
-
-
-def _in_order(pattern: str, n: int, m: int) -> Step:
-    """The product, in the order of the numbers in the pattern."""
-    return (n, "*", m) if pattern.find("{n}") < pattern.find("{m}") else (m, "*", n)
+def _change(t: Telling, gain: bool, n: int) -> str:
+    """A sentence that adds to the things or takes from them."""
+    pattern = t.d.pick(QUANTITY_WORDS.list_gain if gain else QUANTITY_WORDS.list_loss)
+    return t.fill(pattern if pattern.startswith("{") else "{" + pattern, n=number(t.d, n)) + "."
 
 
 def _listing(parts: list[str]) -> str:
     return ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
-def draw_listed(d: Draw, story: Story, steps: int) -> Drawn:
+def draw_listed(d: Draw, story: Story, steps: int) -> StoryProblem:
     """Several kinds, or the same at several times, added up; then something is lost or comes."""
     t, rng = _anybody(d), d.rng
     count = 2 if steps < 2 else rng.choice((2, 3, 3, 4)) if steps > 2 else rng.choice((2, 2, 3))
@@ -229,11 +209,8 @@ def draw_listed(d: Draw, story: Story, steps: int) -> Drawn:
             *(f"{a}{rng.choice((' ', ' {i} '))}{at}" for a, at in zip(amounts[1:], times[1:], strict=True)),
         ]
         first = t.fill(f"{{s}} <{doing}> {_listing(parts)}.")
-        ask = (
-            d.pick(QUANTITY_WORDS.ask_period)
-            .replace("DO", doing)
-            .replace("<does>", verb("does", t.who.agrees, t.past))
-        )
+        ask = d.pick(QUANTITY_WORDS.ask_period).replace("DO", doing)
+        ask = ask.replace("<does>", verb("does", t.who.agrees, t.past))
         slots = {"periods": name, "both": "both" if count == 2 else "all"}
         t.mentioned = True
         if later and value > 3:
@@ -244,14 +221,9 @@ def draw_listed(d: Draw, story: Story, steps: int) -> Drawn:
         whole = rng.choice(tuple(QUANTITY_WORDS.kinds))
         kinds = rng.sample(QUANTITY_WORDS.kinds[whole], count) if whole != "things" else d.things(count)
         place = d.say(f"({QUANTITY_WORDS.spots})")
-        first = (
-            t.fill(
-                d.pick(QUANTITY_WORDS.listed),
-                list=_listing([f"{number(d, a)} {x}" for a, x in zip(amounts, kinds, strict=True)]),
-                l=place,
-            )
-            + "."
-        )
+        pattern = d.pick(QUANTITY_WORDS.listed)
+        parts = [f"{number(d, a)} {x}" for a, x in zip(amounts, kinds, strict=True)]
+        first = t.fill(pattern, list=_listing(parts), l=place) + "."
         ask = d.pick(QUANTITY_WORDS.ask_list)
         slots = {"w": whole, "l": place}
         if later:
@@ -260,20 +232,14 @@ def draw_listed(d: Draw, story: Story, steps: int) -> Drawn:
                 gain = True
             k = d.number(2, 99 if gain else amounts[at] - 1)
             t.thing = kinds[at]
-            more = (
-                t.fill(
-                    _cut(d.pick(QUANTITY_WORDS.list_gain if gain else QUANTITY_WORDS.list_loss)),
-                    n=number(d, k),
-                )
-                + "."
-            )
+            more = _change(t, gain, k)
     if k:
         solution.append((value, "+" if gain else "-", k))
         value = compute(*solution[-1])
     return _text(first, more, t.fill(ask, past=False, **slots)), solution, value
 
 
-def draw_priced(d: Draw, story: Story, steps: int) -> Drawn:
+def draw_priced(d: Draw, story: Story, steps: int) -> StoryProblem:
     """The cost of several of two goods, from the price of one of each."""
     t, rng = _anybody(d), d.rng
     a, b = rng.sample(QUANTITY_WORDS.goods, 2)
@@ -294,7 +260,7 @@ def draw_priced(d: Draw, story: Story, steps: int) -> Drawn:
     return _text(statement, question), solution, p * x + q * y
 
 
-def draw_part(d: Draw, story: Story, steps: int) -> Drawn:
+def draw_part(d: Draw, story: Story, steps: int) -> StoryProblem:
     """A part of the things; the question is for the rest, or for all, where the part does not matter."""
     t = Telling(d)
     while t.top < 9999 or "{w} of them" not in " ".join(t.table["same"]) or "at" in t.table:

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from backend.prompts.tasks.phrases import phrases
-from backend.prompts.tasks.story_teller import Person, Step, Story, compute, draw_person, verb
+from backend.prompts.tasks.story_teller import Person, Step, Story, StoryProblem, compute, draw_person, verb
 from backend.prompts.tasks.words import Draw, start_sentence
 
 SITUATIONS = phrases("situations")
@@ -19,6 +19,7 @@ COUNT_WORDS = "two three four five six seven eight nine ten eleven twelve".split
 _DOUBLED = (
     "get put cut let sit win run drop ship set dig chop bet wrap forget grab knit shred snap scrap swap"
 ).split()
+_BETWEEN = (" and ", " and ", ", then ", " and then ", ", and ", " and later ", ", but ")
 _VERB = re.compile(r"<([A-Za-z ,{}']+)(?:/(\w*))?>")
 
 
@@ -31,7 +32,7 @@ def participle(base: str) -> str:
 def gerund(base: str) -> str:
     """The form after *after*: ``giving away`` of ``give away``."""
     head, _, tail = base.partition(" ")
-    if head.endswith("e") and not head.endswith(("ee", "oe")) and head not in ("be",):
+    if head.endswith("e") and not head.endswith(("ee", "oe")) and head != "be":
         head = "dying" if head == "die" else head[:-1] + "ing"
     elif head in _DOUBLED:
         head += head[-1] + "ing"
@@ -120,19 +121,15 @@ class Telling:
         if "ANY" in pattern or "DONE" in pattern:
             base = d.rng.choice(SITUATIONS.gain if kind == "up" else SITUATIONS.lose)
             head, _, last = base.rpartition(" ")
-            pattern = pattern.replace(
-                "DONE", f"<{base.replace('be ', '')}/g>" if "{x}" not in base else "<lose/g>"
-            )
+            form = "lose" if "{x}" in base else base.replace("be ", "")
+            pattern = pattern.replace("DONE", f"<{form}/g>")
             how = "/3" if "ANYX" in pattern else ""
             verb_part, tail = (head, f" {last}") if last in PARTICLES and d.chance(0.4) else (base, "")
             pattern = re.sub(r"ANYX? (MORE|LESS)", lambda m: f"<{verb_part}{how}> {m[1]}{tail}", pattern)
         elif kind != "same" and self.table["of"] == ("THINGS",) and d.chance(0.12):
             pattern = re.sub(r"^\{s\} ", "{s} also ", pattern)
-        if (
-            self.table["of"] == ("THINGS",)
-            and d.chance(0.4)
-            and ("ANY" in pattern or re.match(r"\{s\} <", pattern))
-        ):
+        things = self.table["of"] == ("THINGS",)
+        if things and d.chance(0.4) and ("ANY" in pattern or re.match(r"\{s\} <", pattern)):
             pattern += f" ({SITUATIONS.tail_up if kind == 'up' else SITUATIONS.tail_down})"
         return named(pattern) if bare else pattern
 
@@ -148,7 +145,7 @@ def number(d: Draw, n: int, share: float = 0.08) -> str:
     return COUNT_WORDS[n - 2] if 2 <= n <= 12 and d.chance(share) else str(n)
 
 
-def draw_situation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
+def draw_situation(d: Draw, story: Story, steps: int) -> StoryProblem:
     """An amount in a situation that changes about ``steps`` times."""
     t, rng = Telling(d), d.rng
     top = min(story.highest, t.top)
@@ -186,9 +183,8 @@ def draw_situation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], 
         if value > top or value < 0:
             return draw_situation(d, story, steps)
     sentences = _start(t, start, hidden, events, slots)
-    ask = t.d.say(t.d.pick(t.table["ask"])).replace(
-        "<does>", verb("does", t.who.agrees, t.past and d.chance(0.4))
-    )
+    ask = d.phrase(t.table["ask"])
+    ask = ask.replace("<does>", verb("does", t.who.agrees, t.past and d.chance(0.4)))
     if hidden or len(events) > 2 or not d.chance(0.06) or not ask.startswith("How"):
         sentences.append(start_sentence(t.fill(ask, past=False)) + "?")
     else:
@@ -253,10 +249,7 @@ def _start(t: Telling, value: int, hidden: str, events: list[str], slots: list[d
         while at + 1 < len(events) and d.chance(0.4) and at + 1 != late_at:
             both = has_subject[at] and has_subject[at + 1]
             at += 1
-            between = d.rng.choice(
-                (" and ", " and ", ", then ", " and then ", ", and ", " and later ", ", but ")
-            )
-            text += between + _clause(t, events[at], slots[at], not both)
+            text += d.rng.choice(_BETWEEN) + _clause(t, events[at], slots[at], not both)
         sentences.append(_timed(t, text, begin + 1))
         at += 1
     if late_at >= 0:
@@ -265,9 +258,7 @@ def _start(t: Telling, value: int, hidden: str, events: list[str], slots: list[d
 
 
 def _clause(t: Telling, pattern: str, slots: dict[str, Any], subject: bool) -> str:
-    if subject or not pattern.startswith("{s} "):
-        return t.fill(pattern, **slots)
-    return t.fill(pattern.removeprefix("{s} "), **slots)
+    return t.fill(pattern if subject else pattern.removeprefix("{s} "), **slots)
 
 
 def _timed(t: Telling, text: str, at: int) -> str:

@@ -11,15 +11,17 @@ from backend.prompts.tasks.base import Style
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.plain_stories import draw_plain
 from backend.prompts.tasks.quantities import QUANTITIES
-from backend.prompts.tasks.situations import draw_situation
+from backend.prompts.tasks.situations import COUNT_WORDS, draw_situation
 from backend.prompts.tasks.story_teller import (
     LARGEST,
     Step,
     Story,
+    StoryProblem,
     Teller,
     ask_question,
     compute,
     lower_start,
+    product_step,
     verb,
 )
 from backend.prompts.tasks.story_totals import draw_purchase, draw_sum
@@ -29,7 +31,7 @@ from backend.prompts.tasks.words import Draw, start_sentence
 STORIES = phrases("stories")
 
 
-def draw_chain(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
+def draw_chain(d: Draw, story: Story, steps: int) -> StoryProblem:
     """An amount that is changed ``steps`` times, in sentences."""
     teller, rng = Teller(d, story), d.rng
     top = story.highest
@@ -38,15 +40,11 @@ def draw_chain(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]
         groups, each = rng.randint(2, 12), d.number(max(2, min(story.lowest, 700)), max(20, top // 12))
         start = d.pick(STORIES.groups_start)
         first = teller.sentence(start, m=groups, n=each)
-        order = (each, groups) if start.find("{n}") < start.find("{m}") else (groups, each)
         value = groups * each
-        solution.append((order[0], "*", order[1]))
+        solution.append(product_step(start, each, groups))
     else:
-        value = (
-            d.number(story.lowest, top)
-            if not d.chance(0.5)
-            else d.number(max(story.lowest, 10), min(top, 999))
-        )
+        low, high = (max(story.lowest, 10), min(top, 999)) if d.chance(0.5) else (story.lowest, top)
+        value = d.number(low, high)
         first = teller.sentence(d.pick(STORIES.start), n=value)
     teller.mentioned = True
     clauses: list[tuple[str, bool]] = []
@@ -54,8 +52,7 @@ def draw_chain(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]
         clause, new = _change(teller, value, steps - len(solution))
         clauses.append(clause)
         solution += new
-        left, op, right = new[-1]
-        value = {"+": left + right, "-": left - right, "*": left * right, "/": left // max(1, right)}[op]
+        value = compute(*new[-1])
     sentences = [first, *_join(teller, clauses)]
     question_first = d.chance(0.08)
     ask = ask_question(teller, STORIES.ask_first if question_first else STORIES.ask)
@@ -109,9 +106,7 @@ def _change(teller: Teller, value: int, steps_left: int) -> tuple[tuple[str, boo
         return teller.event(STORIES.twice), [(value, "*", 2)]
     if kind == "times":
         m = rng.randint(3, max(3, min(10, story.highest // value))) if value else 3
-        factor = (
-            ("three", "four", "five", "six", "seven", "eight", "nine", "ten")[m - 3] if d.chance(0.7) else m
-        )
+        factor = COUNT_WORDS[m - 2] if d.chance(0.7) else m
         return teller.event(STORIES.times, m=factor), [(value, "*", m)]
     if kind == "triple":
         return teller.event(STORIES.triple), [(value, "*", 3)]
@@ -119,34 +114,24 @@ def _change(teller: Teller, value: int, steps_left: int) -> tuple[tuple[str, boo
         return teller.event(STORIES.half), [(value, "/", 2)]
     if kind in ("kept", "lost"):
         k = rng.choice(shares)
-        part = teller.event(
-            STORIES.share_kept if kind == "kept" else STORIES.share_lost, f=rng.choice(_SHARES[k])
-        )
-        return part, [(value, "/", k), *([(value, "-", value // k)] if kind == "lost" else [])]
+        words = rng.choice(_SHARES[k])
+        if kind == "kept":
+            return teller.event(STORIES.share_kept, f=words), [(value, "/", k)]
+        return teller.event(STORIES.share_lost, f=words), [(value, "/", k), (value, "-", value // k)]
     if kind == "groups+":
         m, n = rng.randint(2, 9), d.number(2, max(3, (story.highest - value) // 9))
-        pattern = d.pick(STORIES.groups_gain)
-        order = (n, m) if pattern.find("{n}") < pattern.find("{m}") else (m, n)
-        return (teller.fill(pattern, m=m, n=n), False), [(order[0], "*", order[1]), (value, "+", m * n)]
-    m = rng.randint(2, min(9, value // 2))
-    n = rng.randint(1, value // m)
-    pattern = d.pick(STORIES.groups_lose)
-    order = (n, m) if pattern.find("{n}") < pattern.find("{m}") else (m, n)
-    return (teller.fill(pattern, m=m, n=n), False), [(order[0], "*", order[1]), (value, "-", m * n)]
+        pattern, op = d.pick(STORIES.groups_gain), "+"
+    else:
+        m = rng.randint(2, min(9, value // 2))
+        n = rng.randint(1, value // m)
+        pattern, op = d.pick(STORIES.groups_lose), "-"
+    return (teller.fill(pattern, m=m, n=n), False), [product_step(pattern, n, m), (value, op, m * n)]
 
 
 _BETWEEN = (
-    ", ",
-    " and ",
-    ", and ",
-    ", then ",
-    ", and then ",
-    " and then ",
-    " and later ",
-    " and also ",
-    ", but then ",
-    "; ",
-)
+    ", ", " and ", ", and ", ", then ", ", and then ", " and then ", " and later ", " and also ",
+    ", but then ", "; ",
+)  # fmt: skip
 
 
 def _join(teller: Teller, clauses: list[tuple[str, bool]]) -> list[str]:
@@ -178,7 +163,7 @@ def _join(teller: Teller, clauses: list[tuple[str, bool]]) -> list[str]:
     return out
 
 
-def draw_relation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
+def draw_relation(d: Draw, story: Story, steps: int) -> StoryProblem:
     """Two people's amounts: one given by the other (*5 more than*, *half as many as*), together, or their difference."""
     rng = d.rng
     subject, other = d.names(2)
@@ -204,7 +189,7 @@ def draw_relation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], i
         ),
         s=subject, n=a, i=thing,
     )  # fmt: skip
-    if kind in ("half",) and a % 2:
+    if kind == "half" and a % 2:
         kind = "times"
     if kind == "plain":
         b = d.number(max(1, story.lowest), story.highest // 3)
@@ -219,12 +204,11 @@ def draw_relation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], i
         )  # fmt: skip
     else:
         m = rng.choice((2, 2, 3, 4, 5))
-        n = (
-            d.number(1, max(1, a - 1))
-            if kind == "fewer"
-            else d.number(max(1, min(99, story.lowest)), story.highest // 3)
+        low, high = (
+            (1, max(1, a - 1)) if kind == "fewer" else (max(1, min(99, story.lowest)), story.highest // 3)
         )
-        times = "twice" if m == 2 and d.chance(0.7) else f"{('two', 'three', 'four', 'five')[m - 2]} times"
+        n = d.number(low, high)
+        times = "twice" if m == 2 and d.chance(0.7) else f"{COUNT_WORDS[m - 2]} times"
         phrase, step = {
             "more": (f"{n} (more {{i}}|more) than", (a, "+", n)),
             "fewer": (f"{n} (fewer {{i}}|fewer|less) than", (a, "-", n)),
@@ -309,8 +293,6 @@ def draw_relation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], i
             base += f" {statement} {who} {vb} {n}{' more' if gain else ''}."
             statement = ""
             solution.append((value, "+" if gain else "-", n))
-            b = compute(*solution[-1])
-            a = b
     answer = compute(*solution[-1]) if solution else (a if target == "subject" else b)
     parts = (
         [base, statement, ask]
@@ -339,7 +321,7 @@ def _shape(rng: random.Random, shares: dict[str, int]) -> str:
     return rng.choices(tuple(shares), tuple(shares.values()))[0]
 
 
-def draw_story(rng: random.Random, style: Style, steps: int) -> tuple[str, list[Step], int]:
+def draw_story(rng: random.Random, style: Style, steps: int) -> StoryProblem:
     """A word problem in open language with about ``steps`` steps: its text, its steps and its answer.
 
     With other *words*, some pattern of it is one that training never shows.

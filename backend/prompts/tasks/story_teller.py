@@ -13,6 +13,7 @@ WORDS = phrases("words")
 
 
 Step = tuple[int, str, int]
+StoryProblem = tuple[str, list[Step], int]  # the text, the steps and the answer
 LARGEST = 9999
 
 
@@ -199,19 +200,19 @@ def lower_start(text: str, teller: Teller) -> str:
 
 
 def ask_question(teller: Teller, patterns: tuple[str, ...]) -> str:
-    d = teller.d
+    d, who = teller.d, teller.who
     past = teller.past and d.chance(0.4)
-    if teller.who.agrees != "3":
+    if who.agrees != "3":
         patterns = tuple(p for p in patterns if not re.search(r"\bhas\b|ends|does \{s\}", p))
-    pattern = d.pick(patterns)
-    text = d.say(pattern)
-    text = text.replace("<does>", verb("does", teller.who.agrees, past))
-    who = (
-        teller.who.subject
-        if d.chance(0.75) or teller.who.agrees != teller.who.pronoun_agrees
-        else teller.who.pronoun
-    )
-    return start_sentence(text.format(s=who, S=teller.who.as_object, i=teller.thing))
+    text = d.phrase(patterns).replace("<does>", verb("does", who.agrees, past))
+    named = d.chance(0.75) or who.agrees != who.pronoun_agrees
+    subject = who.subject if named else who.pronoun
+    return start_sentence(text.format(s=subject, S=who.as_object, i=teller.thing))
+
+
+def product_step(pattern: str, n: int, m: int) -> Step:
+    """The step that multiplies two numbers, in their order in the pattern."""
+    return (n, "*", m) if pattern.find("{n}") < pattern.find("{m}") else (m, "*", n)
 
 
 def compute(left: int, op: str, right: int) -> int:

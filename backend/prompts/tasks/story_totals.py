@@ -1,6 +1,6 @@
 """Stories whose numbers are added up: parts of a whole, and what a purchase costs."""
 
-from backend.prompts.tasks.story_teller import Step, Story, compute
+from backend.prompts.tasks.story_teller import Step, Story, StoryProblem, compute
 from backend.prompts.tasks.words import Draw, start_sentence
 
 _EXPRESSIONS = {
@@ -21,7 +21,7 @@ _INSTRUCTIONS = {
 }  # fmt: skip
 
 
-def draw_precedence(d: Draw, story: Story) -> tuple[str, list[Step], int]:
+def draw_precedence(d: Draw, story: Story) -> StoryProblem:
     """A bare sum in which a product or a bracket comes first: its text and its steps."""
     rng = d.rng
     a, b, c, e = (d.number(2, min(99, story.highest)) for _ in range(4))
@@ -65,7 +65,7 @@ def draw_precedence(d: Draw, story: Story) -> tuple[str, list[Step], int]:
     return text.replace("*", rng.choice("**x")), solution, compute(*solution[-1])
 
 
-def draw_sum(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
+def draw_sum(d: Draw, story: Story, steps: int) -> StoryProblem:
     """A bare sum: signs or words, with or without an instruction, worked from the left."""
     rng = d.rng
     top = story.highest
@@ -75,21 +75,17 @@ def draw_sum(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
     if story.lowest < 100 and d.chance(0.3):
         text, solution, value = draw_precedence(d, story)
     elif d.chance(0.15):
-        half = d.chance(0.4)
-        if half:
-            value = start = value + value % 2
-            text, step = (
-                d.phrase(("half of {a}", "(a|one) half of {a}", "{a} halved", "half {a}")),
-                (value, "/", 2),
-            )
+        if d.chance(0.4):
+            value += value % 2
+            op, patterns = "/", ["half of {a}", "(a|one) half of {a}", "{a} halved", "half {a}"]
         else:
-            text, step = (
-                d.phrase(("twice {a}", "double {a}", "two times {a}", "{a} doubled", "the double of {a}")),
-                (value, "*", 2),
+            op, patterns = (
+                "*",
+                ["twice {a}", "double {a}", "two times {a}", "{a} doubled", "the double of {a}"],
             )
-        text = text.format(a=start)
-        solution.append(step)
-        value = compute(*step)
+        text = d.phrase(patterns, a=value)
+        solution.append((value, op, 2))
+        value = compute(value, op, 2)
     else:
         multiply = d.chance(0.2)
         if multiply:
@@ -121,11 +117,8 @@ def draw_sum(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
             names = {"+": "plus", "-": "minus", "*": "times", "/": "divided by"}
             text = str(start)
             for _, op, right in solution:
-                text += (
-                    f" {names[op]} {right}"
-                    if wordy
-                    else f"{gap}{op if op != '*' else rng.choice('*x')}{gap}{right}"
-                )
+                sign = f"{gap}{rng.choice('*x') if op == '*' else op}{gap}" if not wordy else f" {names[op]} "
+                text += f"{sign}{right}"
     if is_instruction:
         return text + d.rng.choice((".", ".", "", "!", ". What do you get?", ", please.")), solution, value
     ask = d.pick(
@@ -139,7 +132,7 @@ def draw_sum(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
     return start_sentence(ask.format(e=text)), solution, value
 
 
-def draw_purchase(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
+def draw_purchase(d: Draw, story: Story, steps: int) -> StoryProblem:
     """Prices: what somebody pays for several things, and what is left of a note."""
     rng = d.rng
     who, thing = d.name(), d.thing()
@@ -156,12 +149,8 @@ def draw_purchase(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], i
         ),
         s=who, i=thing, n=price, m=count, e=money,
     )  # fmt: skip
-    order = (
-        (price, count)
-        if base.find(f" {price} ") < base.find(str(count)) and base.find(f" {price} ") >= 0
-        else (count, price)
-    )
-    solution: list[Step] = [(order[0], "*", order[1])]
+    price_first = 0 <= base.find(f" {price} ") < base.find(str(count))
+    solution: list[Step] = [(price, "*", count) if price_first else (count, "*", price)]
     total = price * count
     if steps > 1 and d.chance(0.6):
         paid = total + d.number(1, 500)

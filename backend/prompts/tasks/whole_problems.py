@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from backend.prompts.tasks.phrases import FOLDER, phrases
-from backend.prompts.tasks.story_teller import LARGEST, Step, Story, Teller, compute
+from backend.prompts.tasks.story_teller import LARGEST, Step, Story, StoryProblem, Teller, compute
 from backend.prompts.tasks.words import Draw, is_unseen, start_sentence
 
 STORIES = phrases("stories")
@@ -42,7 +42,7 @@ def problems(unseen: bool, most: int) -> tuple[WholeProblem, ...]:
     return tuple(whole for whole in entries if len(whole.steps) <= most)
 
 
-def draw_whole(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
+def draw_whole(d: Draw, story: Story, steps: int) -> StoryProblem:
     """A problem of at most ``steps`` steps: its text, its steps and its answer."""
     options = problems(d.unseen, max(steps, 1))
     while True:

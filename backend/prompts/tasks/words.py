@@ -87,15 +87,12 @@ class Draw:
         return self.say(self.pick(patterns), **slots)
 
     def _expand(self, text: str) -> str:
-        while True:
-            inner = _INNERMOST.search(text)
-            if inner is None:
-                return text
-            body = inner[0][1:-1]
-            chosen = self.rng.choice(body.split("|"))
+        while inner := INNERMOST.search(text):
+            chosen = self.rng.choice(inner[0][1:-1].split("|"))
             if inner[0][0] == "[" and self.rng.random() < 0.5:
                 chosen = ""
             text = text[: inner.start()] + chosen + text[inner.end() :]
+        return text
 
     # -- words
 
@@ -165,7 +162,7 @@ class Draw:
         return self.rng.randint(low, max(low, min(high, limit - 1)))
 
 
-_INNERMOST = re.compile(r"\([^()\[\]]*\)|\[[^()\[\]]*\]")
+INNERMOST = re.compile(r"\([^()\[\]]*\)|\[[^()\[\]]*\]")  # a choice that holds no other
 
 
 @cache

@@ -119,10 +119,8 @@ def make_summary(rng: random.Random, held_out: bool = False, size: int | None = 
         people = rng.sample(NAMES, min(len(NAMES), count + 2))
         who = people[0]
         relations = [r for r in FACTS if r in ONE_HOP and r != "land"]
-        about = [
-            (who, r, _object(rng, r, who)) for r in rng.sample(relations, rng.randint(2, len(relations)))
-        ]
-        about = about[:count]
+        drawn = rng.sample(relations, rng.randint(2, len(relations)))
+        about = [(who, r, _object(rng, r, who)) for r in drawn][:count]
         shelves: list[list[Fact]] = [[] for _ in range(count)]
         for fact, home in zip(about, sorted(rng.sample(range(count), len(about))), strict=True):
             shelves[home].append(fact)

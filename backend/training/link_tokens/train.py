@@ -199,23 +199,16 @@ class Trainee:
     @torch.no_grad()
     def surprisal(self, texts: Sequence[Sequence[int]]) -> list[Tensor]:
         """Minus log probability of every token of each text, read alone; infinite for the first."""
-        filled = [list(t) for t in texts]
-        longest = max(map(len, filled))
-        ids = torch.tensor(
-            [t + [0] * (longest - len(t)) for t in filled], device=self.links.device, dtype=torch.long
-        )
+        longest = max(map(len, texts))
+        padded = [[*t, *[0] * (longest - len(t))] for t in texts]
+        ids = torch.tensor(padded, device=self.links.device, dtype=torch.long)
         causal = torch.ones(longest, longest, dtype=torch.bool, device=ids.device).tril()
         position = torch.arange(longest, device=ids.device).expand(ids.shape)
         hidden = self.hidden(ids, torch.full_like(ids, NO_SOFT), position, causal.expand(len(ids), -1, -1))
         log_probabilities = self.module.get_output_embeddings()(hidden[:, :-1]).float().log_softmax(-1)
         loss = -log_probabilities.gather(-1, ids[:, 1:, None])[..., 0]
-        first = (
-            torch.full_like(loss[:, :1], torch.inf)
-            if longest > 1
-            else loss.new_full((len(ids), 1), torch.inf)
-        )
-        every = torch.cat([first, loss], dim=1)
-        return [row[: len(t)] for row, t in zip(every, filled, strict=True)]
+        loss = torch.cat([loss.new_full((len(ids), 1), torch.inf), loss], dim=1)
+        return [row[: len(t)] for row, t in zip(loss, texts, strict=True)]
 
 
 class Feed:
@@ -235,8 +228,7 @@ class Feed:
         short = [i for i, sequence in enumerate(sequences) if len(sequence.ids) <= self.limit]
         whole = None
         if recipe.teacher:
-            teacher_rows = self.lay_out([replace(examples[i], apart=False) for i in short])
-            whole = batch(teacher_rows)
+            whole = batch(self.lay_out([replace(examples[i], apart=False) for i in short]))
         return batch([sequences[i] for i in short]), [examples[i].kind for i in short], whole
 
     def lay_out(self, examples: Sequence[Example]) -> list[Any]:
