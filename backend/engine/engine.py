@@ -24,7 +24,7 @@ from backend.engine.turns import ModelScheduler
 from backend.methods.base import Method
 from backend.methods.plan import Compute, Plan, Reuse, Step
 from backend.model.load import LoadedModel
-from backend.prompts.template import called
+from backend.prompts.template import agent_label
 from backend.records.prompt import TokenizedPrompt
 from backend.records.request import Decoding
 from backend.records.run import COMPUTED, RECOMPUTED, REUSED
@@ -69,8 +69,8 @@ class Engine(ModelRunner):
         total = len(prompt.ids)
         if total == 0:
             raise PromptError(
-                f"Agent {called(prompt.agent)}'s prompt is empty once its placeholders are filled, and the "
-                "model has no token to begin with. Write some text into its template.",
+                f"Agent {agent_label(prompt.agent)}'s prompt is empty once its placeholders are filled, and "
+                "the model has no token to begin with. Write some text into its template.",
                 field=f"agents.{prompt.agent}.template",
             )
         layout = lay_out(plan, total, prompt.agent)

@@ -13,7 +13,7 @@ from backend.model.hooks import masks_of
 from backend.model.load import LoadedModel
 from backend.model.suitability import stop_ids
 from backend.model.tempering import tempered
-from backend.prompts.template import called
+from backend.prompts.template import agent_label
 
 TOGETHER = 1024  # places of a batch that texts are encoded in
 EVENTS: dict[str, Any] = {"cuda": torch.cuda.Event, "mps": torch.mps.event.Event}
@@ -186,8 +186,8 @@ class ModelRunner:
         limit = self.model.info.context_tokens
         if prompt_tokens + new_tokens > limit:
             raise BudgetError(
-                f"Agent {called(agent)}'s prompt has {prompt_tokens:,} tokens; with {new_tokens:,} for its "
-                f"answer that is more than the {limit:,} tokens that {self.model.info.name} can read. "
+                f"Agent {agent_label(agent)}'s prompt has {prompt_tokens:,} tokens; with {new_tokens:,} for "
+                f"its answer that is more than the {limit:,} tokens that {self.model.info.name} can read. "
                 "Shorten the texts or the template, or allow fewer new tokens.",
                 field=f"agents.{agent}.template",
             )

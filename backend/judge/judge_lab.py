@@ -45,7 +45,7 @@ from backend.model.load import LoadedModel
 from backend.model.weight_variants import check_sibling
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.tasks.arithmetic import draw_problem
-from backend.prompts.tasks.judging import draw_results
+from backend.prompts.tasks.judge_prompt import draw_results
 from backend.records.events import Event
 from backend.records.judge import Candidate, JudgedProblem, JudgeOutcome, JudgeProblem, JudgeRequest, Order
 from backend.records.request import Decoding, RunRequest, with_reference

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from backend.logs.calls import PARAGRAPH, TOOLS, Call
-from backend.prompts.conversation import FIRST, Part, pipeline_of_parts
+from backend.prompts.conversation import INSTRUCTION_ROLES, Part, pipeline_of_parts
 from backend.prompts.pipeline import Pipeline
 
 STAYS = 0.9  # of an agent's calls have a line that is its template's
@@ -32,7 +32,7 @@ def agent_of(call: Call) -> str:
     if call.agent:
         return call.agent
     first = call.messages[0]
-    return " ".join(first.text.split())[:60] if first.role in FIRST else "agent"
+    return " ".join(first.text.split())[:60] if first.role in INSTRUCTION_ROLES else "agent"
 
 
 class CallPipelines:
@@ -106,17 +106,17 @@ class CallPipelines:
         def cut(text: str, answers: Sequence[str]) -> Iterator[Part]:
             return _paragraphs(text) if paragraphs else self._cut(text, stays, answers)
 
-        headed = sum(role not in (*FIRST, TOOLS) for role, _ in sections) > 1
+        headed = sum(role not in (*INSTRUCTION_ROLES, TOOLS) for role, _ in sections) > 1
         for role, text in sections:
             if role == TOOLS:
                 yield "Tools:\n", True
                 yield from cut(text, ())
                 yield "\n", True
                 continue
-            if headed and role not in FIRST:
+            if headed and role not in INSTRUCTION_ROLES:
                 yield f"{(role or 'prompt').capitalize()}:\n", True
             yield from cut(text, self._answers[index])
-            if headed or role in FIRST:
+            if headed or role in INSTRUCTION_ROLES:
                 yield "\n\n", True
         if headed:
             yield "Assistant:\n", True

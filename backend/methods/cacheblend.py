@@ -34,7 +34,7 @@ from backend.methods.dense import dense_plan
 from backend.methods.options import Options, Profile, layer_option, option, prefix_base_option
 from backend.methods.plan import MaskKind, Plan, Reuse, Selection, Step
 from backend.methods.selective import best, candidates, mask_option, ratio_option, suffix_option
-from backend.prompts.template import Placeholder, called
+from backend.prompts.template import Placeholder, agent_label
 
 TAPER = 0.1
 KEPT = 64  # outside texts whose first context is remembered
@@ -211,7 +211,7 @@ def first_seen(sample: Sample, agent: int, log: SampleLog) -> KVSegment | None:
                 base.values + own.values.to(home),
                 seen.starts[known.placeholder],
                 True,
-                f"agent {called(reader)}'s prompt, the first that read it",
+                f"agent {agent_label(reader)}'s prompt, the first that read it",
             )
     return None
 

@@ -11,6 +11,6 @@ Others use, by module:
     pipeline: Pipeline
     presets: Example, Preset, load_preset, preset_requests
     scoring: Scoring, extract_answer, right
-    template: Placeholder, PromptTemplate, called
+    template: Placeholder, PromptTemplate, agent_label
     tools.registry: get_tool, tool_names
 """

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from backend.base.errors import PromptError
 from backend.base.text import check_label, check_text, show
-from backend.prompts.template import PromptTemplate, parse_template
+from backend.prompts.template import PromptTemplate
 from backend.prompts.tools.registry import tool_names
 
 MAX_NEW_TOKENS = 4096
@@ -30,7 +30,7 @@ class Agent:
 
     def parsed(self, declared: Collection[str] = ()) -> PromptTemplate:
         """The template taken apart; see :meth:`PromptTemplate.parse`."""
-        return parse_template(
+        return PromptTemplate.parse(
             self.template, declared, f"agents.{self.id}.template", f"Agent {self.id}'s template"
         )
 

@@ -1,8 +1,8 @@
-"""Conversations as pipelines of one agent: what stays is the template, texts fill its placeholders. Free of
-torch.
+"""Conversations as pipelines of one agent: system messages are its template, other texts fill placeholders.
+Free of torch.
 
-A placeholder's text is what reuse may copy. The roles of a conversation become headings, for a pipeline's
-prompt is one message to the model; of one message behind the system's no heading is needed.
+Reuse may copy a placeholder's text. A pipeline's prompt is one message to the model, so the roles of a
+conversation become headings; a single message behind the system's needs none.
 """
 
 import re
@@ -15,7 +15,7 @@ from backend.prompts.agent import Agent
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.template import FAMILY, QUESTION
 
-FIRST = ("system", "developer")  # roles whose texts are the template's
+INSTRUCTION_ROLES = ("system", "developer")  # roles whose texts are the template's
 _TEXT = re.compile(r"text_[0-9]+")
 _BRACES = re.compile(r"\{([A-Za-z0-9_-]{1,64})\}")
 
@@ -28,7 +28,7 @@ def pipeline_of_parts(
 ) -> tuple[Pipeline, dict[str, str]]:
     """A pipeline of one agent that reads these parts, and the values of its placeholders ``text_1``, ...
 
-    What looks like a placeholder in a template's part is a text like any other, so it becomes a value.
+    A template's part that contains a placeholder's name in braces becomes a value, so it stays plain text.
 
     Raises:
         PromptError: there is nothing to read, or a text cannot be used.
@@ -36,28 +36,24 @@ def pipeline_of_parts(
     template: list[str] = []
     values: dict[str, str] = {}
     for text, fixed in parts:
-        if not text:
+        names = (match[1] for match in _BRACES.finditer(text))
+        if not text.strip() or (fixed and not any(map(_is_placeholder, names))):
+            template.append(text)  # also blank text, which a value may not be
             continue
-        if fixed and not any(_would_be_a_hole(match[1]) for match in _BRACES.finditer(text)):
-            template.append(text)
-            continue
-        if not text.strip():
-            template.append(text)  # a value may not be blank
-            continue
-        name_of = f"text_{len(values) + 1}"
-        values[name_of] = text
-        template.append(f"{{{name_of}}}")
+        slot = f"text_{len(values) + 1}"
+        values[slot] = text
+        template.append(f"{{{slot}}}")
     agent = Agent(1, title, "", "".join(template), max_new_tokens)
     return Pipeline(name, title, "", (agent,), tuple(values), scoring="none"), values
 
 
-def _would_be_a_hole(name: str) -> bool:
+def _is_placeholder(name: str) -> bool:
     return name == QUESTION or bool(FAMILY.fullmatch(name) or _TEXT.fullmatch(name))
 
 
 def message_parts(messages: Sequence[Mapping[str, Any]]) -> list[Part]:
-    """The parts of one call's messages, as chat interfaces take them: what the system says is the template's,
-    and each other message a text of its own.
+    """The parts of one call's messages, as chat interfaces take them: system messages belong to the template,
+    each other message is a text of its own.
 
     Args:
         messages: ``role`` and ``content`` each; the content a text, or blocks of type ``text``.
@@ -65,17 +61,17 @@ def message_parts(messages: Sequence[Mapping[str, Any]]) -> list[Part]:
     Raises:
         PromptError: a message cannot be read, with its number in ``field``.
     """
-    read = [_message(message, number) for number, message in enumerate(messages)]
-    headed = sum(role not in FIRST for role, _ in read) > 1
+    turns = [_message(message, number) for number, message in enumerate(messages)]
+    has_headings = sum(role not in INSTRUCTION_ROLES for role, _ in turns) > 1
     parts: list[Part] = []
-    for role, text in read:
-        if role in FIRST:
+    for role, text in turns:
+        if role in INSTRUCTION_ROLES:
             parts.append((f"{text}\n\n", True))
-        elif headed:
+        elif has_headings:
             parts += [(f"{role.capitalize()}:\n", True), (text, False), ("\n\n", True)]
         else:
             parts.append((text, False))
-    return [*parts, ("Assistant:\n", True)] if headed else parts
+    return [*parts, ("Assistant:\n", True)] if has_headings else parts
 
 
 def _message(message: object, number: int) -> tuple[str, str]:
@@ -89,6 +85,6 @@ def _message(message: object, number: int) -> tuple[str, str]:
     content = message.get("content")
     if isinstance(content, Sequence) and not isinstance(content, str):
         texts = [block.get("text") if isinstance(block, Mapping) else None for block in content]
-        known = [text for text in texts if isinstance(text, str)]
-        content = "\n".join(known) if len(known) == len(texts) else content
+        strings = [text for text in texts if isinstance(text, str)]
+        content = "\n".join(strings) if len(strings) == len(texts) else content
     return message["role"], check_text(content, f"The content of message {number + 1}", field)

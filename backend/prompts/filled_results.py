@@ -1,4 +1,4 @@
-"""What the embedded model need not learn: results of exact calculations, filled in while it writes.
+"""Results of exact calculations, filled in while the embedded model writes: it need not learn them.
 
 After ``46 - 6 =`` stands `` 40``, and after ``36 < 38 is`` stands `` True``; operators are Python's. As in
 GSM8K's calculator annotations (Cobbe et al. 2021, section 4.1 and appendix C). The model chooses what is

@@ -17,10 +17,10 @@ def _braced(names: Collection[str]) -> str:
 def notices(pipeline: Pipeline) -> tuple[str, ...]:
     """Hints for a person: names in braces that are plain text, such as ``{user_name}``, and turns that would
     only repeat the first."""
-    known = [QUESTION, *pipeline.declared]
+    placeholders = [QUESTION, *pipeline.declared]
     for agent in pipeline.agents:
         for family in ("agent", "condition"):
-            known += [f"{family}_{agent.id}_current", f"{family}_{agent.id}_history_-1"]
+            placeholders += [f"{family}_{agent.id}_current", f"{family}_{agent.id}_history_-1"]
     hints: list[str] = []
     if pipeline.turns > 1 and not any(hole.kind == "history" for hole in pipeline.placeholders):
         hints.append(
@@ -37,11 +37,11 @@ def notices(pipeline: Pipeline) -> tuple[str, ...]:
         others: list[str] = []
         for index, name in enumerate(names):
             # comparing is slow, so only the first names of a long text are compared
-            near = difflib.get_close_matches(name.lower(), known, 1, 0.85) if index < 30 else []
-            if near:
+            matches = difflib.get_close_matches(name.lower(), placeholders, 1, 0.85) if index < 30 else []
+            if matches:
                 hints.append(
                     f"Agent {agent.id}: {{{name}}} is not a placeholder and stays in the prompt as it is. "
-                    f"Did you mean {{{near[0]}}}?"
+                    f"Did you mean {{{matches[0]}}}?"
                 )
             else:
                 others.append(name)

@@ -92,7 +92,7 @@ class Pipeline:
                         f"{hole.agent}; the agents are {listed}. Correct the number or add the agent.",
                         field=f"agents.{agent.id}.template",
                     )
-                if self.written(hole) and hole.agent == agent.id:
+                if self.fills(hole) and hole.agent == agent.id:
                     raise PromptError(
                         f"Agent {agent.id}'s template reads {{{hole.name}}}, its own output of this "
                         f"run, which does not exist yet. Read another agent, or its last turn: "
@@ -110,7 +110,7 @@ class Pipeline:
         _ = self.order
 
     def _check_turn(self, agent: Agent, hole: Placeholder) -> None:
-        """Refuse a text of a turn that never is."""
+        """Refuse a placeholder of a turn that does not exist."""
         if hole.fixed and not self.is_unrolled:
             whose = f"{hole.family}_{agent_and_turn(hole.agent or 0)[0]}"
             raise PromptError(
@@ -128,7 +128,7 @@ class Pipeline:
 
     @property
     def is_unrolled(self) -> bool:
-        """Do the agents of all turns stand in ``agents``?"""
+        """Does ``agents`` list the agents of every turn?"""
         return self.turns > 1 and any(type(a.id) is int and a.id > TURN_STRIDE for a in self.agents)
 
     def _check_agents(self) -> None:
@@ -139,7 +139,7 @@ class Pipeline:
                 "Add or remove agents.",
                 field="agents",
             )
-        seen: set[int] = set()
+        ids: set[int] = set()
         for agent in self.agents:
             if type(agent.id) is not int or not _usable(agent.id, turns):
                 raise PromptError(
@@ -147,12 +147,12 @@ class Pipeline:
                     "Change it.",
                     field="agents",
                 )
-            if agent.id in seen:
+            if agent.id in ids:
                 raise PromptError(
                     f"Two agents have the id {agent.id}; each agent needs its own. Change one.",
                     field="agents",
                 )
-            seen.add(agent.id)
+            ids.add(agent.id)
             agent.check()
 
     def _check_declared(self) -> None:
@@ -188,9 +188,9 @@ class Pipeline:
     def unrolled(self) -> Pipeline:
         """The same run as one turn: every agent once for each turn, with an id and a name of its own.
 
-        A text of the turn ``t`` turns ago is the one that the agent of that turn wrote; before the first
-        turn there is only what the request gives (``history`` placeholders, counted from the first turn;
-        empty when it gives none). A pipeline of one turn is its own.
+        A text of ``t`` turns ago is read from the agent of that turn. Before the first turn only the request
+        gives texts (``history`` placeholders, counted from the first turn; empty when it gives none). A
+        pipeline of one turn is returned as it is.
         """
         if self.turns == 1 or self.is_unrolled:
             return self
@@ -212,13 +212,13 @@ class Pipeline:
 
     def _in_turn(self, hole: Placeholder, turn: int) -> str:
         """What a placeholder of the agents' templates is called in the unrolled template of a turn."""
-        ran = any(a.id == hole.agent and (a.tool or hole.family == "agent") for a in self.agents)
-        if not hole.family or not ran:
+        is_output = any(a.id == hole.agent and (a.tool or hole.family == "agent") for a in self.agents)
+        if not hole.family or not is_output:
             return hole.name
-        seen = turn + hole.turn
-        if seen < 1:  # before the first turn
-            return f"{hole.family}_{hole.agent}_history_{seen - 1}"
-        return f"{hole.family}_{hole.agent}_turn_{seen}"
+        source = turn + hole.turn
+        if source < 1:  # before the first turn
+            return f"{hole.family}_{hole.agent}_history_{source - 1}"
+        return f"{hole.family}_{hole.agent}_turn_{source}"
 
     def agent(self, id: int) -> Agent:
         """The agent with this id."""
@@ -243,7 +243,7 @@ class Pipeline:
         named = {agent.model for agent in self.agents}
         return named.pop() if len(named) == 1 else ""
 
-    def written(self, hole: Placeholder) -> bool:
+    def fills(self, hole: Placeholder) -> bool:
         """Is the placeholder filled by the run itself: an agent's answer, or what its tool gave?"""
         if hole.kind == "tool" and hole.agent is not None:
             return any(agent.id == hole.agent and agent.tool for agent in self.agents)
@@ -256,7 +256,7 @@ class Pipeline:
             (hole.agent, agent.id)
             for agent in self.agents
             for hole in self.template(agent.id).placeholders
-            if self.written(hole) and hole.agent is not None
+            if self.fills(hole) and hole.agent is not None
         }
         return tuple(sorted(edges))
 
@@ -272,12 +272,12 @@ class Pipeline:
         heapq.heapify(ready)
         order: list[int] = []
         while ready:
-            done = heapq.heappop(ready)
-            order.append(done)
-            del waiting[done]
+            agent = heapq.heappop(ready)
+            order.append(agent)
+            del waiting[agent]
             for id, producers in waiting.items():
-                if done in producers:
-                    producers.remove(done)
+                if agent in producers:
+                    producers.remove(agent)
                     if not producers:
                         heapq.heappush(ready, id)
         if waiting:
@@ -303,12 +303,12 @@ class Pipeline:
     def scored(self) -> frozenset[int]:
         """Agents whose right answer is the request's: the final one, those whose texts lead to it, and those
         that read the same outside texts. Readers of other texts have right answers of their own."""
-        found = {self.final}
+        sources = {self.final}
         for agent in reversed(self.order):
-            if any(producer == agent and reader in found for producer, reader in self.edges):
-                found.add(agent)
+            if any(producer == agent and reader in sources for producer, reader in self.edges):
+                sources.add(agent)
         same = self._outside(self.final)
-        return frozenset(agent for agent in self.order if agent in found or self._outside(agent) == same)
+        return frozenset(agent for agent in self.order if agent in sources or self._outside(agent) == same)
 
     def _outside(self, agent: int) -> set[str]:
         return {h.name for h in self.template(agent).placeholders if h.kind in ("question", "declared")}
@@ -327,7 +327,7 @@ class Pipeline:
     def inputs(self) -> tuple[str, ...]:
         """Outside placeholders: the required ones, then those that default to empty (tool, history)."""
         optional = tuple(
-            h.name for h in self.placeholders if h.kind in ("tool", "history") and not self.written(h)
+            h.name for h in self.placeholders if h.kind in ("tool", "history") and not self.fills(h)
         )
         return self.required + optional
 
@@ -355,13 +355,13 @@ class Pipeline:
         for name in values:
             if name not in self.inputs:
                 hole = Placeholder(name) if isinstance(name, str) else None
-                own = hole is not None and hole in self.placeholders and self.written(hole)
-                why = "the run itself fills it" if own else "no template asks for it"
+                is_output = hole is not None and hole in self.placeholders and self.fills(hole)
+                why = "the run itself fills it" if is_output else "no template asks for it"
                 listed = ", ".join(self.inputs) or "none"
                 raise PromptError(
                     f"There is a value for {show(name)}, but {why}. Values can be given for: "
                     f"{listed}. Remove it.",
-                    field=f"values.{name}" if own or _DECLARED.fullmatch(str(name)) else "values",
+                    field=f"values.{name}" if is_output or _DECLARED.fullmatch(str(name)) else "values",
                 )
         checked: dict[str, str] = {}
         for name in self.inputs:

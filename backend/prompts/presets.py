@@ -73,18 +73,18 @@ class _Strict(yaml.constructor.SafeConstructor):
     """Refuses a key given twice, and merge keys, which can grow without end."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.tag == "tag:yaml.org,2002:merge":
                     raise yaml.constructor.ConstructorError(
                         None, None, "merge keys ('<<') are not allowed", key.start_mark
                     )
-                if key.value in seen:
+                if key.value in keys:
                     raise yaml.constructor.ConstructorError(
                         None, None, f"the key {show(key.value)} appears twice", key.start_mark
                     )
-                seen.add(key.value)
+                keys.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -93,7 +93,7 @@ class _StrictLoader(_Strict, yaml.SafeLoader):
 
 
 class _QuickLoader(_Strict, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """The lab's own files: libyaml where it is there, which is ten times faster and says less."""
+    """The lab's own files: libyaml where it is installed, ten times faster with shorter messages."""
 
 
 _PRESET_KEYS: dict[str, tuple[type, ...]] = {
@@ -158,7 +158,7 @@ def load_preset(name_or_path: str | Path) -> Preset:
 
 @functools.cache
 def _shipped(path: Path, changed: int) -> Preset:
-    """A shipped preset as the file stood at ``changed``: the page asks for it with every key typed."""
+    """A shipped preset, cached by its file's time of change: the page loads it at every key press."""
     return _preset(read_text(path, MAX_PRESET_BYTES), path.name)
 
 
@@ -166,7 +166,7 @@ def parse_yaml(text: str, file: str, *, trusted: bool = False) -> object:
     """A file's YAML as plain data; keys given twice and merge keys are refused.
 
     Args:
-        trusted: it is one of the lab's own, and is read quickly.
+        trusted: the file is the lab's own, so the quick loader reads it.
 
     Raises:
         PromptError: it is no such YAML, with the line.
@@ -226,11 +226,11 @@ def _preset_from(body: object, file: str) -> Preset:
 
 
 def _task_source(table: Mapping[str, Any], pipeline: Pipeline) -> TaskSource:
-    """The task of a preset with generated requests, tried out once."""
-    task, known = table.get("task"), [name for name in tasks.TASKS if name not in tasks.DRILLS]
-    if task not in known:
+    """The task of a preset with generated requests, checked by drawing one."""
+    task, task_names = table.get("task"), [name for name in tasks.TASKS if name not in tasks.DRILLS]
+    if task not in task_names:
         raise PromptError(
-            f"The task is {show(task)}; request_source 'generated' needs one of {', '.join(known)}. "
+            f"The task is {show(task)}; request_source 'generated' needs one of {', '.join(task_names)}. "
             "Name one.",
             field="task",
         )
@@ -274,24 +274,24 @@ def _draw(source: TaskSource, rng: random.Random, pipeline: Pipeline) -> Example
         kind = source.kind or rng.choice(tasks.prefixes.KINDS)
         steps = source.size or rng.randint(1, 2)
         message = tasks.prefixes.draw_message(rng, kind, True, rng.randint(2, 5), steps, source.readers)
-        known = {f"prefix_{i}": book for i, book in enumerate(message.books, 1)} | {QUESTION: message.text}
+        values = {f"prefix_{i}": book for i, book in enumerate(message.books, 1)} | {QUESTION: message.text}
         expected = str(message.values[-1])
     else:
         size = source.size or (rng.randint(1, 3) if source.task == "solver" else None)
         document = tasks.make_document(
             rng, source.task, kind=source.kind, held_out=True, style=tasks.Style("stock"), size=size
         )
-        known = document.values
+        values = document.values
         expected = document.selection if pipeline.scoring == "selection" else document.answer
-    return Example({name: known[name] for name in pipeline.inputs if name in known}, expected)
+    return Example({name: values[name] for name in pipeline.inputs if name in values}, expected)
 
 
 def preset_requests(preset: Preset, count: int, seed: int = 0) -> list[Example]:
     """``count`` requests for a preset, the same ones for the same arguments.
 
     *generated*: distinct problems that the embedded model never saw in training; the same for every
-    preset of the same task, and fewer are a beginning of more. *examples*: the preset's own, over and
-    over; each seed begins a third of them further, so that what warms up is not what is asked first.
+    preset of the same task, and a smaller count gives the first of a larger one. *examples*: the preset's
+    own in a cycle; each seed starts a third further, so that warm-up and measurement start differently.
     """
     if type(count) is not int or not 1 <= count <= MAX_REQUESTS:
         raise PromptError(
@@ -304,9 +304,9 @@ def preset_requests(preset: Preset, count: int, seed: int = 0) -> list[Example]:
             field="requests",
         )
     if preset.request_source == "examples":
-        own = preset.examples
-        start = seed * math.ceil(len(own) / 3)
-        return [own[(start + i) % len(own)] for i in range(count)]
+        length = len(preset.examples)
+        start = seed * math.ceil(length / 3)
+        return [preset.examples[(start + i) % length] for i in range(count)]
     assert preset.task is not None
     rng = random.Random(f"requests:{seed}")
     examples: dict[tuple[str, ...], Example] = {}
@@ -331,10 +331,8 @@ def read_requests(path: Path) -> list[Example]:
     Raises:
         PromptError: with the number of the first line that cannot be used.
     """
-    examples: list[Example] = []
-    for number, line in enumerate(read_text(path, MAX_REQUEST_FILE_BYTES).split("\n"), 1):
-        if line.strip():
-            examples.append(_request(line, f"{path.name}, line {number}"))
+    lines = enumerate(read_text(path, MAX_REQUEST_FILE_BYTES).split("\n"), 1)
+    examples = [_request(line, f"{path.name}, line {number}") for number, line in lines if line.strip()]
     if not examples:
         raise PromptError(
             f"{path.name} holds no request. Write one JSON object on each line.", field="requests"

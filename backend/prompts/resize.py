@@ -1,14 +1,14 @@
-"""A pipeline with fewer agents: the first ones and the one that decides. Free of torch.
+"""A pipeline with fewer agents: the first ones and the last. Free of torch.
 
 The KVCOMM paper runs two to five agents and prints prompts for five; its two agents on MMLU are the first
-and the last of them (Section 4.2). What the others' prompts say of an agent that is left out goes with it:
-the lines from one that begins with its number, as in ``Agent 3, role is Critic`` or ``Candidate 3:``, to the
-last with a text of it.
+and the last of them (Section 4.2). The other prompts lose what they say of a removed agent: the lines from
+the one that numbers it, as in ``Agent 3, role is Critic`` or ``Candidate 3:``, to the last with a text of it.
 """
 
 import re
 from collections.abc import Collection
 from dataclasses import replace
+from itertools import pairwise
 
 from backend.base.errors import PromptError
 from backend.base.text import show
@@ -22,7 +22,7 @@ def team(pipeline: Pipeline, count: int) -> Pipeline:
     """A pipeline's first ``count - 1`` agents in running order, and its last.
 
     Raises:
-        PromptError: it has no so many agents, or a prompt cannot do without one that is left out.
+        PromptError: it has fewer agents, or a prompt needs one that is removed.
     """
     most = len(pipeline.agents)
     if type(count) is not int or not 2 <= count <= most:
@@ -33,10 +33,10 @@ def team(pipeline: Pipeline, count: int) -> Pipeline:
         )
     if count == most:
         return pipeline
-    kept = (*pipeline.order[: count - 1], pipeline.final)
-    gone = set(pipeline.order) - set(kept)
+    members = (*pipeline.order[: count - 1], pipeline.final)
+    absent = set(pipeline.order) - set(members)
     agents = tuple(
-        replace(pipeline.agent(id), template=_without(pipeline.agent(id).template, gone)) for id in kept
+        replace(pipeline.agent(id), template=_without(pipeline.agent(id).template, absent)) for id in members
     )
     used = "".join(agent.template for agent in agents)
     try:
@@ -45,7 +45,7 @@ def team(pipeline: Pipeline, count: int) -> Pipeline:
             name=f"{pipeline.name}, {count} agents",
             agents=agents,
             declared=tuple(name for name in pipeline.declared if f"{{{name}}}" in used),
-            judge=pipeline.judge if pipeline.judge in kept else None,
+            judge=pipeline.judge if pipeline.judge in members else None,
         )
     except PromptError as error:
         raise PromptError(
@@ -54,16 +54,13 @@ def team(pipeline: Pipeline, count: int) -> Pipeline:
         ) from None
 
 
-def _without(template: str, gone: Collection[int]) -> str:
+def _without(template: str, absent: Collection[int]) -> str:
     """A template without what it says of some agents."""
     lines = template.split("\n")
-    heads = [place for place, line in enumerate(lines) if _HEAD.match(line)]
-    left_out: set[int] = set()
-    for start, end in zip(heads, [*heads[1:], len(lines)], strict=False):
-        head = _HEAD.match(lines[start])
-        assert head is not None
-        number = head[1]
-        if int(number) in gone:
+    heads = [(place, match[1]) for place, line in enumerate(lines) if (match := _HEAD.match(line))]
+    removed: set[int] = set()
+    for (start, number), (end, _) in pairwise([*heads, (len(lines), "")]):
+        if int(number) in absent:
             mentions = [place for place in range(start, end) if number in _TEXT.findall(lines[place])]
-            left_out.update(range(start, max(mentions, default=start - 1) + 1))
-    return "\n".join(line for place, line in enumerate(lines) if place not in left_out)
+            removed.update(range(start, max(mentions, default=start - 1) + 1))
+    return "\n".join(line for place, line in enumerate(lines) if place not in removed)

@@ -51,11 +51,11 @@ def _listing(template: str, count: int, name: str) -> str:
     places = [(int(n), line_number) for line_number, line in enumerate(lines) for n in _PLACE.findall(line)]
     if not places:
         return template
-    had = len(places)
+    total = len(places)
     if (
-        had < 2
-        or [n for n, _ in places] != list(range(1, had + 1))
-        or len({line_number for _, line_number in places}) < had
+        total < 2
+        or [n for n, _ in places] != list(range(1, total + 1))
+        or len({line_number for _, line_number in places}) < total
     ):
         raise PromptError(
             f"The number of documents of {show(name)} cannot be changed: a prompt of it does not have "
@@ -64,9 +64,9 @@ def _listing(template: str, count: int, name: str) -> str:
             field="documents",
         )
     ends = [line_number + 1 for _, line_number in places]
-    kept = lines[: ends[min(count, had) - 1]]
-    for number in range(had + 1, count + 1):
+    body = lines[: ends[min(count, total) - 1]]
+    for number in range(total + 1, count + 1):
         for line in lines[ends[-2] : ends[-1]]:
-            own = re.sub(rf"\b{had}\b", str(number), line)
-            kept.append(own.replace(f"{{document_{had}}}", f"{{document_{number}}}"))
-    return "\n".join(kept + lines[ends[-1] :])
+            line = re.sub(rf"\b{total}\b", str(number), line)
+            body.append(line.replace(f"{{document_{total}}}", f"{{document_{number}}}"))
+    return "\n".join(body + lines[ends[-1] :])

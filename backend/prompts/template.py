@@ -47,7 +47,7 @@ def agent_in_turn(agent: int, turn: int) -> int:
     return agent + (turn - 1) * TURN_STRIDE
 
 
-def called(id: int) -> str:
+def agent_label(id: int) -> str:
     """An agent's id for a person: ``3``, or ``3 (turn 2)``."""
     agent, turn = agent_and_turn(id)
     return f"{agent} (turn {turn})" if turn > 1 else str(agent)
@@ -108,45 +108,46 @@ class PromptTemplate:
         return tuple(part for part in self.parts if isinstance(part, Placeholder))
 
     @staticmethod
-    def parse(text: str, declared: Collection[str] = (), field: str = "template") -> PromptTemplate:
+    def parse(
+        text: str,
+        declared: Collection[str] = (),
+        field: str = "template",
+        owner: str = "The template",
+    ) -> PromptTemplate:
         """Take a template apart.
 
         Args:
             text: the template.
             declared: names beside the papers' families that are placeholders too.
-            field: name of the input, for the error.
+            field, owner: the input and whose template it is, for the error.
 
         Raises:
             PromptError: the text is empty, too long or not valid text, or names a placeholder twice.
         """
-        return parse_template(text, declared, field, "The template")
-
-
-def parse_template(text: str, declared: Collection[str], field: str, owner: str) -> PromptTemplate:
-    """See :meth:`PromptTemplate.parse`; ``owner`` is whose template it is, for the error."""
-    if not check_text(text, owner, field).strip():
-        raise PromptError(
-            f"{owner} is empty. Write what the agent should read, for example 'Solve: {{user_question}}'.",
-            field=field,
-        )
-    parts: list[str | Placeholder] = []
-    seen: set[str] = set()
-    start = 0
-    for match in _BRACES.finditer(text):
-        name = match[1]
-        if name != QUESTION and name not in declared and not FAMILY.fullmatch(name):
-            continue
-        if name in seen:
+        if not check_text(text, owner, field).strip():
             raise PromptError(
-                f"{owner} uses {{{name}}} twice. A placeholder may appear once in a template, because its "
-                "place in the prompt has to be unambiguous. Remove one of the two.",
+                f"{owner} is empty. Write what the agent should read, for example "
+                "'Solve: {user_question}'.",
                 field=field,
             )
-        seen.add(name)
-        if match.start() > start:
-            parts.append(text[start : match.start()])
-        parts.append(Placeholder(name))
-        start = match.end()
-    if start < len(text):
-        parts.append(text[start:])
-    return PromptTemplate(text, tuple(parts))
+        parts: list[str | Placeholder] = []
+        names: set[str] = set()
+        start = 0
+        for match in _BRACES.finditer(text):
+            name = match[1]
+            if name != QUESTION and name not in declared and not FAMILY.fullmatch(name):
+                continue
+            if name in names:
+                raise PromptError(
+                    f"{owner} uses {{{name}}} twice. A placeholder may appear once in a template, because "
+                    "its place in the prompt has to be unambiguous. Remove one of the two.",
+                    field=field,
+                )
+            names.add(name)
+            if match.start() > start:
+                parts.append(text[start : match.start()])
+            parts.append(Placeholder(name))
+            start = match.end()
+        if start < len(text):
+            parts.append(text[start:])
+        return PromptTemplate(text, tuple(parts))

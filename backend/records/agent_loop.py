@@ -22,7 +22,7 @@ from backend.prompts.agent import Agent
 from backend.prompts.pipeline import MAX_AGENTS, Pipeline
 from backend.prompts.presets import Example, load_preset
 from backend.prompts.scoring import extract_answer, same_answer
-from backend.prompts.tasks.base import held_out
+from backend.prompts.tasks.base import is_held_out
 from backend.prompts.tasks.tools import KINDS, draw_loop
 from backend.prompts.template import QUESTION
 from backend.prompts.tools.collection import price_list
@@ -115,7 +115,7 @@ def loop_questions(count: int, seed: int = 0) -> tuple[Example, ...]:
     while len(answers) < count:
         question, _, _ = draw_loop(rng, rng.choice(KINDS))
         answer = answer_of(question, prices)
-        if answer is not None and answer <= LARGEST and held_out(question):
+        if answer is not None and answer <= LARGEST and is_held_out(question):
             answers.setdefault(question, str(answer))
     return tuple(Example({QUESTION: question}, answer) for question, answer in answers.items())
 

@@ -1,4 +1,4 @@
-"""What a plan's runner is given: models, folders, and a place for what has to be said."""
+"""What a plan's runner uses: models, folders, and a list for remarks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from backend.base.cancel import stop_if
 from backend.bench.group import shape_or_model
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
-from backend.reproduce.spec import Found, Reproduction, Scale
+from backend.reproduce.spec import Measurement, Reproduction, Scale
 
-Step = Progress | Found
+Step = Progress | Measurement
 DataSource = Path | Literal["hub"]
 
 
@@ -49,14 +49,14 @@ class Context:
         ray, workers: address of a Ray cluster (empty: one on this machine) and how many work at once; without
             an address all is done in this process.
         chosen: the model was named on the command line, and stands for those that tasks name too.
-        training_steps: of weights that are lacking; 0 trains none. ``trained``: those that were found or
-            trained (:func:`backend.reproduce.training.provide`).
-        warmups: draws of warm-up and requests that a sweep is repeated behind.
+        training_steps: of missing weights; 0 trains none. ``trained``: the weights available to the plan
+            (:func:`backend.reproduce.training.provide`).
+        warmups: independent draws of warm-up and requests, for each of which a sweep is run.
         out: folder where rows go.
-        notes: what has to be said beside the figures; runners add to it.
+        notes: remarks for the report; runners add to it.
     """
 
-    one: Reproduction
+    reproduction: Reproduction
     scale: Scale
     model_name: str
     out: Path
@@ -81,7 +81,7 @@ class Context:
 
     @property
     def loader(self) -> Callable[[str], LoadedModel]:
-        """Loads a model as this run was told to; it can be sent to other processes."""
+        """Loads a model with this run's options; it can be sent to other processes."""
         return partial(shape_or_model, device=self.device, device_map=self.device_map, quantise=self.quantise)
 
     def load(self, name: str) -> LoadedModel:
@@ -101,7 +101,7 @@ class Context:
         return planned if self.problems is None else self.problems
 
     def warm(self, planned: int) -> int:
-        """Problems that only fill the pools: no more than are measured, unless asked for."""
+        """Problems that only fill the pools: at most as many as are measured, unless set by hand."""
         return min(planned, self.count(planned)) if self.warmup is None else self.warmup
 
     def stop_if_cancelled(self) -> None:

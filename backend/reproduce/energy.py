@@ -1,7 +1,7 @@
 """Energy by the GPU's own counter (NVML), where there is one.
 
-The counter is the device's, so what else runs on it is in the figure. CPUs have no counter that an ordinary
-user may read, so there is none for them; that is said and nothing is estimated.
+The counter is the device's, so it includes whatever else runs there. CPUs have no counter that an ordinary
+user may read: the report says so, and nothing is estimated.
 """
 
 from __future__ import annotations

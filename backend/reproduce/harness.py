@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from backend.base.hub_errors import quiet_lookups, reason
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
 from backend.reproduce.context import Context, DataSource, Step
-from backend.reproduce.spec import Found, HarnessPlan, HarnessTask, Value
+from backend.reproduce.spec import HarnessPlan, HarnessTask, Measurement, Value
 
 LONGEST = 8192  # tokens of a prompt and its answer; examples and all, no benchmark's is longer
 ROWS = {"cuda": 4}  # prompts at once: the harness takes every token's logits, and a vocabulary is large
@@ -37,18 +38,15 @@ def harness(plan: HarnessPlan, context: Context) -> Iterator[Step]:
     """
     library = _library()
     manager = _manager(context.data if isinstance(context.data, Path) else None)
-    count = len(plan.tasks) * (1 + len(context.trained))
-    done = 0
-    for linked in (None, *context.trained):
+    runs = list(product((None, *context.trained), plan.tasks))
+    for number, (linked, task) in enumerate(runs):
         name = linked.model if linked else context.model_name
         where = {"weights": linked.label, **linked.kind} if linked else {"weights": "base"}
-        for task in plan.tasks:
-            yield Progress(f"{task.name} under {where['weights']}", done, count)
-            done += 1
-            values = _run_benchmark(library, manager, context.load(name), task, plan, context)
-            for title, value in values.items():
-                place = {**where, "method": "dense", "model": context.model_name, "task": title}
-                yield Found(place, {"accuracy": value})
+        yield Progress(f"{task.name} under {where['weights']}", number, len(runs))
+        values = _run_benchmark(library, manager, context.load(name), task, plan, context)
+        for title, value in values.items():
+            place = {**where, "method": "dense", "model": context.model_name, "task": title}
+            yield Measurement(place, {"accuracy": value})
 
 
 def check(plan: HarnessPlan, data: DataSource | None, name: str) -> None:
@@ -97,25 +95,25 @@ def _run_benchmark(
     library: Any, manager: Any, model: LoadedModel, task: HarnessTask, plan: HarnessPlan, context: Context
 ) -> dict[str, Value]:
     """One benchmark under one set of weights: its figures, by title."""
-    kept = context.out / f"harness-{model.info.weights_hash}"
+    cache = context.out / f"harness-{model.info.weights_hash}"
     tokenizer = model.tokens.tokenizer
     try:
         with quiet_lookups(), stopping(model, context), torch.inference_mode():
-            asking = library.models.huggingface.HFLM(
+            reader = library.models.huggingface.HFLM(
                 pretrained=model.module,
                 tokenizer=tokenizer,
                 batch_size=ROWS.get(model.device.type, 1),
                 max_length=min(LONGEST, model.info.context_tokens),
             )
             results = library.simple_evaluate(
-                asking,
+                reader,
                 tasks=[task.name],
                 num_fewshot=task.shots,
                 apply_chat_template=task.chat and bool(tokenizer.chat_template),
                 limit=context.count(plan.problems) or None,
                 bootstrap_iters=100,  # unused: the error of a share comes from a formula
                 log_samples=False,
-                use_cache=str(kept),
+                use_cache=str(cache),
                 task_manager=manager,
                 random_seed=context.seed,
                 fewshot_random_seed=context.seed,
@@ -134,7 +132,7 @@ def _run_benchmark(
             "network and the task, or give --data FOLDER with one of that name.",
             field="reproduce.data",
         ) from error
-    marks, count = results["results"][task.name], _questions(results["n-samples"])
+    marks, count = results["results"][task.name], sum(n["effective"] for n in results["n-samples"].values())
     return {title: _value(marks, metric, count) for title, metric in task.metrics.items()}
 
 
@@ -146,11 +144,6 @@ def stopping(model: LoadedModel, context: Context) -> Iterator[None]:
         yield
     finally:
         hook.remove()
-
-
-def _questions(counted: Mapping[str, Mapping[str, int]]) -> int:
-    """How many were asked, over all parts of a benchmark."""
-    return sum(count["effective"] for count in counted.values())
 
 
 def _value(marks: Mapping[str, Any], metric: str, count: int) -> Value:

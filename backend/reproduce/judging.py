@@ -1,4 +1,4 @@
-"""Plans that look at what judges and pools did: attention (judge study, Fig. 3), a gate and counts
+"""Plans about judges and pools: attention (judge study, Fig. 3), a gate and counts
 (Fig. 6, 7), anchors by length (KVCOMM, Fig. A.3)."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from backend.records.request import Decoding, RunRequest
 from backend.records.risk import RiskRequest, sets_of
 from backend.records.run import AttentionProbe, RunRecord
 from backend.reproduce.context import Context, Step
-from backend.reproduce.spec import AttentionPlan, Found, JudgedPlan, UsesPlan, Value
+from backend.reproduce.spec import AttentionPlan, JudgedPlan, Measurement, UsesPlan, Value
 from backend.reproduce.sweeping import value_of
 from backend.session.session import LabSession
 
@@ -58,7 +58,7 @@ def attention(plan: AttentionPlan, context: Context) -> Iterator[Step]:
     Raises:
         LabError: see :meth:`backend.session.session.LabSession.run`.
     """
-    seen: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    masses: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     for event in runs(plan, context, attention=True):
         if isinstance(event, Progress):
             yield event
@@ -67,18 +67,18 @@ def attention(plan: AttentionPlan, context: Context) -> Iterator[Step]:
         judge = pipeline.judge or pipeline.final
         for probe in event.attention:
             if probe.agent == judge:
-                seen.setdefault((probe.method, probe.query), []).append(regions(event, probe))
-    for (method, query), parts in seen.items():
+                masses.setdefault((probe.method, probe.query), []).append(regions(event, probe))
+    for (method, query), parts in masses.items():
         names = ("template", "candidates", "answer")
         values = {
-            name: value_of(bootstrap(list(of)))
-            for name, of in zip(names, zip(*parts, strict=True), strict=True)
+            name: value_of(bootstrap(list(column)))
+            for name, column in zip(names, zip(*parts, strict=True), strict=True)
         }
-        yield Found({"method": method, "token": query}, values)
+        yield Measurement({"method": method, "token": query}, values)
 
 
 def regions(record: RunRecord, probe: AttentionProbe) -> tuple[float, float, float]:
-    """Attention to everything between the candidates, to these, and to what was written of the answer."""
+    """Attention to everything but the candidates and the answer so far, to the candidates, to the answer."""
     mass = probe.mass.mean(axis=(0, 1))
     between = {span.name for span in slots(record.prompts[probe.prompt].spans)}
     inside = float(sum(m for m, name in zip(mass, probe.regions, strict=True) if name in between))
@@ -99,34 +99,34 @@ def judged(plan: JudgedPlan, context: Context) -> Iterator[Step]:
         wording=plan.wording, slots_only=plan.candidates_only,
     )  # fmt: skip
     lab = JudgeLab(context.model, orders=len(request.orders))
-    done: Judged | None = None
+    record: Judged | None = None
     for event in run_judging(lab, request, context.out / "judged.rows.jsonl", context.cancel):
         if isinstance(event, Progress):
             yield event
         elif isinstance(event, Judged):
-            done = event
-    assert done is not None, "a batch ends with its record"
-    counts = counted(done)
+            record = event
+    assert record is not None, "a batch ends with its record"
+    counts = counted(record)
     most = max((c.methods for c in counts), default=0)
     for kept in range(len(request.methods)):
-        of = [c.right for c in counts if c.kept == kept]
-        yield Found(
+        shares = [c.right for c in counts if c.kept == kept]
+        yield Measurement(
             {"kept": str(kept)},
             {
                 "questions": value_of(share([c.kept == kept for c in counts])),
-                "right": Value(float(np.mean(of)) / most if of else math.nan, of=len(of)),
+                "right": Value(float(np.mean(shares)) / most if shares else math.nan, of=len(shares)),
             },
         )
-    if sets := sets_of(done):
+    if sets := sets_of(record):
         for test in risk_study(sets, RiskRequest(seed=context.seed), context.model.info).tests:
             auc = Value(test.auc, test.auc_low, test.auc_high, int(test.asked.sum()))
-            yield Found({"gate": test.target}, {"auc": auc})
+            yield Measurement({"gate": test.target}, {"auc": auc})
             if test.refused:
                 context.notes.append(f"Gate for {test.target}: {test.refused}")
 
 
 def uses(plan: UsesPlan, context: Context) -> Iterator[Step]:
-    """How often anchors of the pools were mixed, by their length.
+    """How often the pools' anchors were used in a mix, by their length.
 
     Raises:
         LabError: see :meth:`backend.session.session.LabSession.run`.
@@ -150,6 +150,6 @@ def uses(plan: UsesPlan, context: Context) -> Iterator[Step]:
             "uses": Value(float(used[rows].mean()), of=len(rows)),
             "never": value_of(share([bool(n == 0) for n in used[rows]])),
         }
-        yield Found(
+        yield Measurement(
             {"anchors": name}, values | ({"rho": Value(float(rho), of=len(rows))} if name == "all" else {})
         )

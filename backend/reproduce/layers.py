@@ -13,7 +13,7 @@ from backend.prompts.presets import Preset, load_preset, preset_requests
 from backend.records.offsets import KINDS, PARTS, OffsetRequest, OffsetStudy
 from backend.records.proximity import ProximityRecord, ProximityRequest
 from backend.reproduce.context import Context, Step
-from backend.reproduce.spec import Found, OffsetsPlan, ProximityPlan, Value
+from backend.reproduce.spec import Measurement, OffsetsPlan, ProximityPlan, Value
 from backend.studies.offsets import offset_study
 from backend.studies.proximity import proximity as measure
 
@@ -24,12 +24,12 @@ QUESTION = "user_question"
 
 
 def layer_at(depth: str, layers: int) -> int:
-    """The layer that lies there."""
+    """The layer at a depth."""
     return round(DEPTHS[depth] * (layers - 1))
 
 
 def openings(preset: Preset) -> tuple[str, ...]:
-    """What a preset's prompts begin with, up to their first hole."""
+    """The first template text of each agent's prompt, up to its first placeholder."""
     parts = (preset.pipeline.template(agent.id).parts[0] for agent in preset.pipeline.agents)
     return tuple(dict.fromkeys(part for part in parts if isinstance(part, str)))
 
@@ -50,16 +50,14 @@ def proximity(plan: ProximityPlan, context: Context) -> Iterator[Step]:
             yield event
 
 
-def correlations(record: ProximityRecord) -> Iterator[Found]:
+def correlations(record: ProximityRecord) -> Iterator[Measurement]:
     for depth in DEPTHS:
         layer = layer_at(depth, len(record.keys))
-        values = {
-            name.replace("_", " "): Value(
-                float(x.rho[layer]), float(x.low[layer]), float(x.high[layer]), len(record.embedding)
-            )
-            for name, x in record.correlations.items()
-        }
-        yield Found({"depth": depth}, values)
+        values = {}
+        for name, x in record.correlations.items():
+            numbers = float(x.rho[layer]), float(x.low[layer]), float(x.high[layer])
+            values[name.replace("_", " ")] = Value(*numbers, len(record.embedding))
+        yield Measurement({"depth": depth}, values)
 
 
 def offsets(plan: OffsetsPlan, context: Context) -> Iterator[Step]:
@@ -82,11 +80,11 @@ def offsets(plan: OffsetsPlan, context: Context) -> Iterator[Step]:
             yield event
 
 
-def lengths(study: OffsetStudy) -> Iterator[Found]:
+def lengths(study: OffsetStudy) -> Iterator[Measurement]:
     """Offsets' mean length as a share of the isolated KV's (one text behind several prefixes), and of a
     request's placeholders and the template text behind them."""
-    found = study.approximated
-    assert found is not None, "requests were asked for"
+    requests = study.approximated
+    assert requests is not None, "requests were asked for"
     for depth in DEPTHS:
         layer = layer_at(depth, study.keys.shape[1])
         shares = {
@@ -94,33 +92,33 @@ def lengths(study: OffsetStudy) -> Iterator[Found]:
             "values": study.values[:, layer].mean() / study.value_norm[layer].mean(),
             "keys unmoved": study.unmoved[:, layer].mean() / study.key_norm[layer].mean(),
         }
-        yield Found({"text": depth}, {name: Value(float(share)) for name, share in shares.items()})
+        yield Measurement({"text": depth}, {name: Value(float(share)) for name, share in shares.items()})
         sizes = {
-            f"{part} {kind}": _mean(found.offset[:, p, k, layer])
+            f"{part} {kind}": _mean(requests.offset[:, p, k, layer])
             for p, part in enumerate(PARTS)
             for k, kind in enumerate(KINDS)
         }
-        yield Found({"requests": depth}, sizes)
+        yield Measurement({"requests": depth}, sizes)
 
 
-def estimates(study: OffsetStudy) -> Iterator[Found]:
-    """How near each way to estimate comes: cosine and error, placeholders and template text alike."""
-    found = study.approximated
-    assert found is not None, "requests were asked for"
-    for row, name in enumerate(found.names):
+def estimates(study: OffsetStudy) -> Iterator[Measurement]:
+    """How near each estimate comes, by cosine and error; placeholders and template text together."""
+    requests = study.approximated
+    assert requests is not None, "requests were asked for"
+    for row, name in enumerate(requests.names):
         values = {}
         for depth in ESTIMATED:
-            layer = layer_at(depth, found.offset.shape[-1])
+            layer = layer_at(depth, requests.offset.shape[-1])
             for k, kind in enumerate(KINDS):
-                values[f"cache {kind} {depth}"] = _mean(found.cache_cosine[row, :, :, k, layer])
-                values[f"cosine {kind} {depth}"] = _mean(found.cosine[row, :, :, k, layer])
+                values[f"cache {kind} {depth}"] = _mean(requests.cache_cosine[row, :, :, k, layer])
+                values[f"cosine {kind} {depth}"] = _mean(requests.cosine[row, :, :, k, layer])
                 values[f"error {kind} {depth}"] = _mean(
-                    found.error[row, :, :, k, layer] / found.offset[:, :, k, layer]
+                    requests.error[row, :, :, k, layer] / requests.offset[:, :, k, layer]
                 )
-        yield Found({"estimate": name}, values)
+        yield Measurement({"estimate": name}, values)
 
 
 def _mean(values: Any) -> Value:
     """Over agents (and parts) that have one."""
-    known = values[~np.isnan(values)]
-    return Value(float(known.mean()) if known.size else math.nan, of=int(known.size))
+    numbers = values[~np.isnan(values)]
+    return Value(float(numbers.mean()) if numbers.size else math.nan, of=int(numbers.size))

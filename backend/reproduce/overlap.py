@@ -1,9 +1,9 @@
 """Would a small model keep the same tokens of the candidates as a large one? (Judge study, Section 7, Fig. 5)
 
 The paper's pilot shows "substantial overlap in token selections" between two sizes of Llama, growing with the
-retention budget, and leaves open by what tokens are selected. Here it is the attention that they receive, as
+retention budget, and does not say how tokens are selected. Here it is by the attention that they receive, as
 in methods that drop cache entries: from every token behind them, or from the prompt's last tokens alone. Two
-large sets overlap by chance; that expectation stands beside the figure.
+large sets overlap by chance; the expected overlap stands beside the figure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from backend.records.events import Progress
 from backend.records.prompt import TokenizedPrompt, slots
 from backend.records.request import REFERENCE, Decoding, MethodChoice, RunRequest
 from backend.reproduce.context import Context, Step
-from backend.reproduce.spec import Found, OverlapPlan, Value
+from backend.reproduce.spec import Measurement, OverlapPlan, Value
 from backend.session.probes.attention import watching
 from backend.session.session import LabSession
 
@@ -36,8 +36,8 @@ OBSERVERS = ("every later token", "the last tokens")
 
 
 def token_overlap(plan: OverlapPlan, context: Context) -> Iterator[Step]:
-    """Jaccard similarity at every budget, means over the requests of a preset with a judge; by chance, and
-    the scores' rank correlation.
+    """Jaccard similarity at every budget, means over the requests of a preset with a judge; the value
+    expected by chance, and the scores' rank correlation.
 
     Raises:
         LabError: the two models have not the same tokenizer, or a family's attention cannot be read.
@@ -52,26 +52,28 @@ def token_overlap(plan: OverlapPlan, context: Context) -> Iterator[Step]:
     prompts = judge_prompts(models[0], preset.pipeline, examples)
     same = {observer: {budget: list[float]() for budget in BUDGETS} for observer in OBSERVERS}
     chance: dict[float, list[float]] = {budget: [] for budget in BUDGETS}
-    alike: dict[str, list[float]] = {observer: [] for observer in OBSERVERS}
+    rho: dict[str, list[float]] = {observer: [] for observer in OBSERVERS}
     for number, prompt in enumerate(prompts):
         context.stop_if_cancelled()
         yield Progress(f"Reading prompt {number + 1} of {len(prompts)} with both", number, len(prompts))
         places = candidate_tokens(prompt)
-        scores = [received(Engine(m), prompt.ids, LAST_TOKENS)[:, places] for m in models]
+        scores = [attention_received(Engine(m), prompt.ids, LAST_TOKENS)[:, places] for m in models]
         for budget in BUDGETS:
-            kept = max(1, round(budget * len(places)))
-            chance[budget].append(expected_jaccard(len(places), kept))
+            count = max(1, round(budget * len(places)))
+            chance[budget].append(expected_jaccard(len(places), count))
             for observer, a, b in zip(OBSERVERS, *scores, strict=True):
-                same[observer][budget].append(overlap(a, b, kept))
+                same[observer][budget].append(overlap(a, b, count))
         for observer, a, b in zip(OBSERVERS, *scores, strict=True):
-            alike[observer].append(float(stats.spearmanr(a, b).statistic))
+            rho[observer].append(float(stats.spearmanr(a, b).statistic))
     for budget in BUDGETS:
         values = {
             observer: Value(float(np.mean(same[observer][budget])), of=len(prompts)) for observer in OBSERVERS
         }
-        yield Found({"budget": f"{budget:.0%}"}, values | {"chance": Value(float(np.mean(chance[budget])))})
-    rho = {observer: Value(float(np.nanmean(alike[observer])), of=len(prompts)) for observer in OBSERVERS}
-    yield Found({"budget": "rank correlation"}, rho)
+        yield Measurement(
+            {"budget": f"{budget:.0%}"}, values | {"chance": Value(float(np.mean(chance[budget])))}
+        )
+    values = {observer: Value(float(np.nanmean(rho[observer])), of=len(prompts)) for observer in OBSERVERS}
+    yield Measurement({"budget": "rank correlation"}, values)
 
 
 def judge_prompts(
@@ -97,7 +99,7 @@ def candidate_tokens(prompt: TokenizedPrompt) -> NDArray[np.int64]:
 
 
 @torch.inference_mode()
-def received(engine: Engine, ids: Sequence[int], last_tokens: int) -> NDArray[np.float32]:
+def attention_received(engine: Engine, ids: Sequence[int], last_tokens: int) -> NDArray[np.float32]:
     """Attention that every token gets from those behind it, (observers, tokens), in the order of
     ``OBSERVERS``: the mean over layers, heads and those observers that stand behind the token; 0 where none
     does.
@@ -116,14 +118,14 @@ def received(engine: Engine, ids: Sequence[int], last_tokens: int) -> NDArray[np
     from_last = max(0, total - last_tokens)
     for at in range(0, total, CHUNK_TOKENS):
         chunk = ids[at : at + CHUNK_TOKENS]
-        own = torch.arange(len(chunk), device=engine.model.device)
-        late = own + at >= from_last
+        rows = torch.arange(len(chunk), device=engine.model.device)
+        late = rows + at >= from_last
 
         def take(
-            layer: int, probabilities: Tensor, own: Tensor = own, late: Tensor = late, at: int = at
+            layer: int, probabilities: Tensor, rows: Tensor = rows, late: Tensor = late, at: int = at
         ) -> None:
             mean = probabilities.mean(dim=0)  # (queries, places)
-            mean[own, own + at] = 0  # a token does not vote for itself
+            mean[rows, rows + at] = 0  # a token does not vote for itself
             sums[0, : mean.shape[1]] += mean.sum(dim=0)
             sums[1, : mean.shape[1]] += mean[late].sum(dim=0)
 
@@ -140,13 +142,13 @@ def keep(scores: NDArray[np.float32], count: int) -> set[int]:
 
 
 def overlap(a: NDArray[np.float32], b: NDArray[np.float32], count: int) -> float:
-    """Jaccard similarity of what two score lists would keep."""
+    """Jaccard similarity of the tokens that two score lists would keep."""
     first, second = keep(a, count), keep(b, count)
     return len(first & second) / len(first | second)
 
 
-def expected_jaccard(tokens: int, kept: int) -> float:
+def expected_jaccard(tokens: int, count: int) -> float:
     """Expected Jaccard similarity of two random sets of ``kept`` out of ``tokens`` (hypergeometric)."""
-    shared = np.arange(max(0, 2 * kept - tokens), kept + 1)
-    weights = stats.hypergeom.pmf(shared, tokens, kept, kept)
-    return float((weights * shared / (2 * kept - shared)).sum())
+    shared = np.arange(max(0, 2 * count - tokens), count + 1)
+    weights = stats.hypergeom.pmf(shared, tokens, count, count)
+    return float((weights * shared / (2 * count - shared)).sum())

@@ -61,7 +61,7 @@ How it is run:
 """
 
 
-#: By scale: what its minutes are of, and how its runs are asked for.
+#: By scale: the machine of its minutes, and the command that runs it.
 _RUN = {
     "embedded": ("two CPU cores", "NAME runs one"),
     "paper": ("one large GPU", "NAME --scale paper runs one"),
@@ -69,7 +69,7 @@ _RUN = {
 
 
 def listing(scale: Scale = "embedded") -> str:
-    """For a terminal: name, place, minutes at a scale, and what it asks."""
+    """For a terminal: name, place, minutes at a scale, and the question of each."""
     wide = max(len(entry.name) for entry in reproductions())
     lines = []
     for paper, title in PAPERS.items():
@@ -87,7 +87,7 @@ def _line(entry: Reproduction, scale: Scale) -> str:
 
 
 def page(results: Path, images: Path) -> str:
-    """The page: all reproductions, and what of them was measured.
+    """The page: all reproductions, and the saved reports.
 
     Args:
         results: folder of saved reports (``NAME.json``).
@@ -117,7 +117,9 @@ def page(results: Path, images: Path) -> str:
                 "| figure | shows | here |",
                 "|---|---|---|",
             ]
-            lines += [f"| {one.place} | {one.shows} | {_where(one, results)} |" for one in figures]
+            lines += [
+                f"| {figure.place} | {figure.shows} | {_where(figure, results)} |" for figure in figures
+            ]
             lines.append("")
     saved = [results / f"{entry.name}.json" for entry in reproductions()]
     lines += [
@@ -134,36 +136,36 @@ def page(results: Path, images: Path) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _where(one: Printed, results: Path) -> str:
+def _where(figure: Printed, results: Path) -> str:
     """Where the lab has a printed figure, and why no figure of ours stands beside it."""
-    named = set(re.findall("`([^`]*)`", one.here)) & {entry.name for entry in reproductions()}
+    named = set(re.findall("`([^`]*)`", figure.here)) & {entry.name for entry in reproductions()}
     saved = all((results / f"{name}.json").exists() for name in named)
-    absent = one.absent or ("" if saved else "no report of it is saved yet")
-    said = [one.here] if one.here else []
-    said += [f"not measured here: {absent}"] if absent else []
-    return "; ".join(said)
+    absent = figure.absent or ("" if saved else "no report of it is saved yet")
+    parts = [figure.here] if figure.here else []
+    parts += [f"not measured here: {absent}"] if absent else []
+    return "; ".join(parts)
 
 
-def _open(found: Mapping[str, Any]) -> list[str]:
+def _open(saved: Mapping[str, Any]) -> list[str]:
     """Which lines of a report have no figure of ours, and why."""
     reasons: dict[str, list[str]] = {}
-    for line in found["lines"]:
+    for line in saved["lines"]:
         if not any(line["ours"]):
             reasons.setdefault(line["absent"], []).append(line["label"])
-    said = [
+    parts = [
         f"*{labels[0]}*{f' to *{labels[-1]}* ({len(labels)} lines)' if len(labels) > 1 else ''}: {why}."
         for why, labels in reasons.items()
     ]
-    return [f"Without a figure of ours: {' '.join(said)}", ""] if said else []
+    return [f"Without a figure of ours: {' '.join(parts)}", ""] if parts else []
 
 
 def _result_lines(path: Path, images: Path) -> list[str]:
     saved = read(path)
-    now = find(saved["name"])
-    known = {line.label for line in now.lines}
-    kept = [line for line in saved["lines"] if line["label"] in known]
-    if len(kept) < len(saved["lines"]):  # a line that was another task's goes with what was said of it
-        saved |= {"lines": kept, "caveat": now.caveat}
+    entry = find(saved["name"])
+    labels = {line.label for line in entry.lines}
+    lines = [line for line in saved["lines"] if line["label"] in labels]
+    if len(lines) < len(saved["lines"]):  # without another task's lines, its caveat does not apply either
+        saved |= {"lines": lines, "caveat": entry.caveat}
     drawing = f"{saved['name']}.svg"
     model = saved["model"]
     return [

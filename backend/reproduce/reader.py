@@ -46,9 +46,7 @@ def read_tables(file: Path) -> tuple[Reproduction, ...]:
         LabError: the file cannot be read, or a value in it is not what it has to be; the message names file,
             key and value, and what is allowed.
     """
-    body = parse_yaml(read_text(file, MAX_PRESET_BYTES), file.name, trusted=True)
-    reader = _Reader(file.name)
-    table = reader.keys(body, "", ("shared", "tables", "figures"), ("tables",))
+    reader, table = _open(file)
     if file.stem not in PAPERS:
         reader.refuse("", file.stem, f"a file called after one of {', '.join(PAPERS)}")
     return tuple(
@@ -63,14 +61,18 @@ def read_printed(file: Path) -> tuple[Printed, ...]:
     Raises:
         LabError: as :func:`read_tables`; a figure says neither where the lab has it nor why it has not.
     """
+    reader, table = _open(file)
+    figures: tuple[Printed, ...] = reader.several((Printed, ...), table.get("figures", []), "figures")
+    for number, figure in enumerate(figures, 1):
+        if not figure.here and not figure.absent:
+            reader.refuse(f"figures.{number}", figure.place, "a figure with here, absent or both")
+    return figures
+
+
+def _open(file: Path) -> tuple[_Reader, Mapping[str, Any]]:
     body = parse_yaml(read_text(file, MAX_PRESET_BYTES), file.name, trusted=True)
     reader = _Reader(file.name)
-    rows = reader.keys(body, "", ("shared", "tables", "figures"), ("tables",)).get("figures", [])
-    figures: tuple[Printed, ...] = reader.several((Printed, ...), rows, "figures")
-    for number, one in enumerate(figures, 1):
-        if not one.here and not one.absent:
-            reader.refuse(f"figures.{number}", one.place, "a figure with here, absent or both")
-    return figures
+    return reader, reader.keys(body, "", ("shared", "tables", "figures"), ("tables",))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,18 +86,18 @@ class _Reader:
         raise OptionError(f"{place} is {show(value)}; allowed is {allowed}. Correct it.", field=field or None)
 
     def keys(
-        self, value: object, field: str, known: Sequence[str], needed: Sequence[str]
+        self, value: object, field: str, allowed: Sequence[str], required: Sequence[str]
     ) -> Mapping[str, Any]:
         """A mapping of known keys, with all that are needed."""
-        listed = f"keys of {', '.join(known)}"
+        listed = f"keys of {', '.join(allowed)}"
         if not isinstance(value, dict):
             self.refuse(field, value, listed)
         for key in value:
-            if key not in known:
+            if key not in allowed:
                 self.refuse(f"{field}.{key}".strip("."), value[key], f"under {field or 'the file'} {listed}")
-        for key in needed:
+        for key in required:
             if key not in value:
-                self.refuse(f"{field}.{key}".strip("."), None, f"a value: {', '.join(needed)} are needed")
+                self.refuse(f"{field}.{key}".strip("."), None, f"a value: {', '.join(required)} are needed")
         return value
 
     def spliced(self, value: object, field: str) -> list[Any]:
@@ -155,17 +157,17 @@ class _Reader:
     def whole(self, kind: Any, value: object, field: str) -> Any:
         """A dataclass: keys are its fields, those without a default are needed."""
         fields = dataclasses.fields(kind)
-        needed = [
-            one.name
-            for one in fields
-            if one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+        required = [
+            each.name
+            for each in fields
+            if each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
         ]
         if kind is Line:
-            needed.remove("paper")
-        table = self.keys(value, field, [one.name for one in fields], needed)
+            required.remove("paper")
+        table = self.keys(value, field, [each.name for each in fields], required)
         hints = _hints(kind)
-        given = {key: self.read(hints[key], item, f"{field}.{key}") for key, item in table.items()}
-        return kind(**({"paper": ()} if kind is Line else {}) | given)
+        values = {key: self.read(hints[key], item, f"{field}.{key}") for key, item in table.items()}
+        return kind(**({"paper": ()} if kind is Line else {}) | values)
 
     def several(self, kinds: tuple[Any, ...], value: object, field: str) -> tuple[Any, ...]:
         """A tuple: of one kind and any length, or one kind for each place."""

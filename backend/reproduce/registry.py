@@ -1,4 +1,4 @@
-"""All reproductions by name. Free of torch, and read from their files when first asked for."""
+"""All reproductions by name, read from their files at first use. Free of torch."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.base.errors import RecordError
-from backend.reproduce.spec import PAPERS, Form, Found, Line, Reproduction, Scale, Value
+from backend.reproduce.spec import PAPERS, Form, Line, Measurement, Reproduction, Scale, Value
 
 FORMAT = 1
 NOT_MEASURED = "not measured in this run"
@@ -19,7 +19,7 @@ NOT_MEASURED = "not measured in this run"
 def report(
     entry: Reproduction,
     scale: Scale,
-    measurements: Sequence[Found],
+    measurements: Sequence[Measurement],
     notes: Sequence[str],
     facts: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -53,7 +53,9 @@ def report(
     }
 
 
-def _line(entry: Reproduction, scale: Scale, line: Line, measurements: Sequence[Found]) -> dict[str, Any]:
+def _line(
+    entry: Reproduction, scale: Scale, line: Line, measurements: Sequence[Measurement]
+) -> dict[str, Any]:
     where = line.at.get(scale)
     ours: list[Any] = []
     for column in entry.columns:
@@ -82,11 +84,11 @@ def _picture(entry: Reproduction, scale: Scale) -> dict[str, Any] | None:
     return asdict(entry.drawn) | {"places": numbers} if any(numbers) else None
 
 
-def fits(measurement: Found, where: Mapping[str, str]) -> bool:
+def fits(measurement: Measurement, where: Mapping[str, str]) -> bool:
     """Is this the figure a line asks for?"""
-    for name, wanted in where.items():
-        there = measurement.where.get(name, "")
-        if wanted.lower() not in there.lower() if name == "model" else wanted != there:
+    for name, expected in where.items():
+        actual = measurement.where.get(name, "")
+        if expected.lower() not in actual.lower() if name == "model" else expected != actual:
             return False
     return True
 
@@ -218,12 +220,12 @@ def our_figure(value: Mapping[str, Any] | None, form: Form) -> str:
     if value is None or value["value"] is None:
         return ""
 
-    def shown(number: float) -> str:
+    def number_text(number: float) -> str:
         if form == "percent":
             return f"{100 * number:.1f}"
         return f"{number:.3g}" if abs(number) < 1000 else f"{number:,.0f}"
 
     interval = ""
     if value["low"] is not None and value["high"] is not None and value["low"] != value["high"]:
-        interval = f" ({shown(value['low'])} to {shown(value['high'])})"
-    return f"{shown(value['value'])}{_UNITS[form]}{interval}"
+        interval = f" ({number_text(value['low'])} to {number_text(value['high'])})"
+    return f"{number_text(value['value'])}{_UNITS[form]}{interval}"

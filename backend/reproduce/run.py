@@ -1,4 +1,4 @@
-"""Carry a reproduction out: its plan at a scale, and what of the machine belongs beside the figures."""
+"""Run a reproduction: its plan at a scale, and the machine's facts for the report."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from backend.reproduce.spec import (
     CostPlan,
     DocumentsPlan,
     EvaluationPlan,
-    Found,
     GroupPlan,
     HarnessPlan,
     HypothesesPlan,
     JudgedPlan,
     LatencyPlan,
+    Measurement,
     OffsetsPlan,
     OverlapPlan,
     Plan,
@@ -56,15 +56,15 @@ COUNTS = {
 
 
 @dataclass(frozen=True)
-class Done:
+class ReportEvent:
     """The report of a reproduction that was run (:func:`backend.reproduce.result.report`)."""
 
     report: dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a person may change.
+class Settings:
+    """What a person may set.
 
     Attributes:
         out: folder of the rows; made if need be.
@@ -73,12 +73,12 @@ class Asked:
         model: instead of the scale's own.
         data: folder of the data sets' files, for the paper scale, or *hub*: each format's own there.
         links: folder of trained link tokens; looked at before others are trained.
-        training_steps: of weights that are lacking (400); 0 trains none and leaves their lines empty.
+        training_steps: of missing weights (400); 0 trains none and leaves their lines empty.
         device_map, quantise: see :func:`backend.model.load.load_model`.
         ray: run a sweep's shards in workers on Ray: the address of a cluster, or empty for this machine.
         workers: how many, with ``ray``.
         command: as it was typed, for the report.
-        warmups: independent draws of warm-up and requests that a sweep is repeated behind (1).
+        warmups: independent draws of warm-up and requests, for each of which a sweep is run (1).
     """
 
     out: Path
@@ -100,8 +100,8 @@ class Asked:
 
 
 def reproduce(
-    entry: Reproduction, settings: Asked, *, cancel: threading.Event | None = None
-) -> Iterator[Progress | Done]:
+    entry: Reproduction, settings: Settings, *, cancel: threading.Event | None = None
+) -> Iterator[Progress | ReportEvent]:
     """Run one; yields progress and, last, its report.
 
     What keeps rows (sweeps, documents, hypotheses) goes on where it was stopped.
@@ -124,11 +124,11 @@ def reproduce(
     busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     loaded = None if context.ray is not None else (context.model.info, context.model.device)
     meter = Meter(loaded[1] if loaded else None)
-    began, before = time.monotonic(), meter.joules()
+    start, before = time.monotonic(), meter.joules()
     yield from provide(scaled.weights, context)
-    measurements: list[Found] = []
+    measurements: list[Measurement] = []
     for event in steps(scaled.plan, context):
-        if isinstance(event, Found):
+        if isinstance(event, Measurement):
             measurements.append(event)
         else:
             yield event
@@ -136,7 +136,7 @@ def reproduce(
     facts: dict[str, Any] = {
         "command": settings.command,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seconds": round(time.monotonic() - began, 1),
+        "seconds": round(time.monotonic() - start, 1),
         "hardware": hardware(loaded[1]) if loaded else f"workers on Ray, asked from {processor()}",
         "busy": f"a load of {busy:.1f} on {os.cpu_count()} cores when it began",
         "energy": {"joules": None if before is None or after is None else after - before}
@@ -149,7 +149,7 @@ def reproduce(
         "seed": settings.seed,
         "trained": [asdict(entry) | {"model": Path(entry.model).stem} for entry in context.trained],
     }
-    yield Done(report(entry, scale, measurements, context.notes, facts))
+    yield ReportEvent(report(entry, scale, measurements, context.notes, facts))
 
 
 RUNNERS: dict[type, Callable[[Any, Context], Iterator[Step]]] = {
@@ -174,8 +174,8 @@ def steps(plan: Plan, context: Context) -> Iterator[Step]:
             context.notes.append(str(error))
 
 
-def scale_of(settings: Asked) -> Scale:
-    """The scale that was asked for; without one, that which suits the model.
+def scale_of(settings: Settings) -> Scale:
+    """The scale of the settings; by default *paper* for other models than the embedded ones.
 
     Raises:
         OptionError: there is no such scale.
@@ -189,7 +189,7 @@ def scale_of(settings: Asked) -> Scale:
     return scale
 
 
-def check(settings: Asked, plan: Plan, name: str) -> None:
+def check(settings: Settings, plan: Plan, name: str) -> None:
     """
     Args:
         plan, name: of what is asked for.
@@ -238,7 +238,7 @@ def model_facts(info: ModelInfo) -> dict[str, Any]:
 
 
 def model_of_workers(context: Context) -> dict[str, Any]:
-    """The same of a model that only workers loaded, as far as they told."""
+    """The same of a model that only workers loaded, as far as they report it."""
     weights, _, dtype = context.weights.get(context.model_name, "").partition(" ")
     return {"name": context.model_name, "weights_hash": weights, "dtype": dtype, "device": "workers"}
 

@@ -26,8 +26,7 @@ PAPERS = {
 
 @dataclass(frozen=True)
 class Value:
-    """A measured figure; ``low`` and ``high`` its 95% interval (NaN without one), ``of`` how many stand
-    behind."""
+    """A measured figure; ``low`` and ``high``: its 95% interval (NaN without one); ``of``: sample size."""
 
     value: float
     low: float = float("nan")
@@ -36,7 +35,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Found:
+class Measurement:
     """Measured figures (``values`` by metric) of one setting (``where``: for example task, method, order)."""
 
     where: Mapping[str, str]
@@ -50,8 +49,8 @@ class Column:
     Attributes:
         metric: the measured figure beside the paper's; None where only the paper has one.
         form: how it is written; percent figures are shares from 0 to 1 when measured and 0 to 100 in papers.
-        at: where columns are settings of their own, such as data sets: what they add to a line's, by scale.
-            They are then measured at no other.
+        at: for columns that are settings, such as data sets: what they add to a line's ``at``, by scale. They
+            are not measured at other scales.
     """
 
     title: str
@@ -70,8 +69,8 @@ class Line:
 
     Attributes:
         paper: one figure for each column, as printed; None where the paper has none.
-        at: what of :attr:`Found.where` names our figure at each scale; without an entry there is none.
-            ``model`` has to be a part of the model's name, all others are equal.
+        at: the :attr:`Measurement.where` of our figure at each scale; without an entry there is none.
+            ``model`` has to be a part of the model's name, all others have to be equal.
         metrics: other metrics than the columns', by the column's title.
     """
 
@@ -94,8 +93,8 @@ class SweepPlan:
             word problems of so many calculations.
         problems, warmup: measured requests of each cell, and those before them.
         linked: methods also run on each set of weights that the scale needs.
-        against: the method that the others are tested against, where the table's claim is about it; notes
-            of the run say with which p.
+        against: the method that the others are tested against, where the table's claim is about it; the run's
+            notes give the p values.
     """
 
     tasks: tuple[Mapping[str, Any], ...]
@@ -234,7 +233,7 @@ class OffsetsPlan:
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """What a preset's judge looks at, method by method (:mod:`backend.session.probes.attention`)."""
+    """What a preset's judge attends to, method by method (:mod:`backend.session.probes.attention`)."""
 
     preset: str
     methods: str
@@ -266,7 +265,7 @@ class JudgedPlan:
 
 @dataclass(frozen=True)
 class UsesPlan:
-    """How often the anchors that a preset's requests leave were mixed, by their length."""
+    """How often the anchors of a preset's requests were used in a mix, by their length."""
 
     preset: str
     methods: str
@@ -308,7 +307,7 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Drawing:
     """How a figure is drawn: a curve for each of some columns, over the lines whose place is a number.
 
     Attributes:
@@ -344,8 +343,8 @@ class Scaled:
 
     Attributes:
         here: our setting in words, beside the paper's.
-        minutes: about how long it takes, training included: two CPU cores at embedded scale, one large GPU at
-            paper scale.
+        minutes: about how long it takes with training: on two CPU cores at embedded scale, on one large GPU
+            at paper scale.
         model: what ``--model`` replaces.
         absent: why lines without a place at this scale have no figure of ours.
         weights: trained weights that the plan is carried out on, beside the base; those that do not ship are
@@ -381,7 +380,7 @@ class Reproduction:
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     scales: Mapping[Scale, Scaled]
-    drawn: Drawn | None = None
+    drawn: Drawing | None = None
 
     @property
     def needs_links(self) -> bool:

@@ -12,7 +12,7 @@ from backend.records.documents import DocumentStudy
 from backend.records.hypotheses import HypothesesRecord, HypothesesRequest
 from backend.records.hypothesis_verdicts import verdicts
 from backend.reproduce.context import Context, Linked, Step
-from backend.reproduce.spec import DocumentsPlan, EvaluationPlan, Found, HypothesesPlan, Value
+from backend.reproduce.spec import DocumentsPlan, EvaluationPlan, HypothesesPlan, Measurement, Value
 from backend.reproduce.sweeping import value_of
 from backend.studies.documents import SIZES, ask, record_of_rows
 from backend.studies.hypotheses import hypotheses as measure
@@ -43,7 +43,7 @@ def documents(plan: DocumentsPlan, context: Context) -> Iterator[Step]:
             where = {"arm": name, "compression": "none", "rate": "0%"}
             if linked:
                 where |= linked.kind
-            yield Found(where, {"accuracy": value_of(share_of(*study.share(label)[:2]))})
+            yield Measurement(where, {"accuracy": value_of(share_of(*study.share(label)[:2]))})
     if plan.positions:
         yield from by_position(studies)
 
@@ -57,9 +57,9 @@ def arm_name(label: str, method: str, linked: Linked | None) -> str:
     return f"{linked.label}, left out" if label.endswith("left out") else linked.label
 
 
-def by_position(studies: list[tuple[DocumentStudy, Linked | None]]) -> Iterator[Found]:
-    """Shares by the place of the document with the answer, alone and with others, all arms of uncompressed
-    weights beside each other."""
+def by_position(studies: list[tuple[DocumentStudy, Linked | None]]) -> Iterator[Measurement]:
+    """Shares by the place of the document with the answer, for single places and ranges, all arms of
+    uncompressed weights."""
     last = max(SIZES)
     for first, to in (*((place, place) for place in range(1, last + 1)), (1, EARLY), (EARLY + 1, last)):
         values: dict[str, Value] = {}
@@ -69,31 +69,31 @@ def by_position(studies: list[tuple[DocumentStudy, Linked | None]]) -> Iterator[
             for label in study.labels:
                 arm = study.arms[study.arm(label)]
                 name = arm_name(label, arm.method, linked)
-                there = (study.position >= first) & (study.position <= to)
-                values.setdefault(name, value_of(share_of(*study.share(label, there)[:2])))
-        yield Found({"position": str(first) if first == to else f"{first} to {to}"}, values)
+                in_range = (study.position >= first) & (study.position <= to)
+                values.setdefault(name, value_of(share_of(*study.share(label, in_range)[:2])))
+        yield Measurement({"position": str(first) if first == to else f"{first} to {to}"}, values)
 
 
 def evaluation(plan: EvaluationPlan, context: Context) -> Iterator[Step]:
     """Read the held-out tasks densely under each set of weights."""
     count = context.count(plan.problems)
-    yield _evaluated(context.model, count, context, {"weights": "base"})
+    yield _evaluate(context.model, count, context, {"weights": "base"})
     for linked in context.trained:
         where = {"weights": linked.label, "mixture": linked.mixture, "compression": linked.compression}
-        yield _evaluated(context.load(linked.model), count, context, where)
+        yield _evaluate(context.load(linked.model), count, context, where)
 
 
-def _evaluated(model: LoadedModel, count: int, context: Context, where: dict[str, str]) -> Found:
+def _evaluate(model: LoadedModel, count: int, context: Context, where: dict[str, str]) -> Measurement:
     context.stop_if_cancelled()
     report = evaluate(model, count, context.seed, wordings=("stock",))
     values = {}
     for key, marks in report.items():
         task = key.removesuffix(", stock")
-        every = marks["all"]
-        mark = every["selection"] if task.startswith(("judge", "glance")) else every["answer"]
+        totals = marks["all"]
+        mark = totals["selection"] if task.startswith(("judge", "glance")) else totals["answer"]
         low, high = mark["ci"]
         values[task] = Value(mark["share"], low, high, mark["n"])
-    return Found(where, values)
+    return Measurement(where, values)
 
 
 def hypotheses(plan: HypothesesPlan, context: Context) -> Iterator[Step]:
@@ -114,7 +114,7 @@ def hypotheses(plan: HypothesesPlan, context: Context) -> Iterator[Step]:
         else:
             yield event
     assert record is not None
-    names = {line.at[context.scale]["hypothesis"] for line in context.one.lines}
+    names = {line.at[context.scale]["hypothesis"] for line in context.reproduction.lines}
     for verdict in verdicts(record):
         if verdict.name in names:
             context.notes.append(f"{verdict.name} is {verdict.word}: {verdict.reason}")
@@ -126,4 +126,4 @@ def hypotheses(plan: HypothesesPlan, context: Context) -> Iterator[Step]:
             if verdict.columns[place + 1 : place + 3] == ("from", "to"):
                 bounds = (verdict.values[place + 1], verdict.values[place + 2])
             values[column] = Value(value, *bounds, int(verdict.values[-1]))
-        yield Found({"hypothesis": verdict.name}, values)
+        yield Measurement({"hypothesis": verdict.name}, values)

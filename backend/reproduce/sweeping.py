@@ -1,4 +1,4 @@
-"""Plans that are sweeps: made into a sweep file's text, run, and read off."""
+"""Plans that are sweeps: written as a sweep file's text, run, and read as measurements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from backend.prompts.tasks import Style, make_document
 from backend.records.events import Progress
 from backend.records.sweep import Cell, Comparison, Count, SweepLine
 from backend.reproduce.context import Context, DataSource, Linked, Step
-from backend.reproduce.spec import Found, SweepPlan, Value
+from backend.reproduce.spec import Measurement, SweepPlan, Value
 from backend.studies.documents import adapted_arms
 from backend.sweeps.compare import compare
 from backend.sweeps.datasets import FORMATS, NOT_ON_HUB, ON_HUB
@@ -45,7 +45,7 @@ class NoDataError(OptionError):
 
 
 def sweep(plan: SweepPlan, context: Context) -> Iterator[Step]:
-    """Run a plan's sweep; yields progress and what was found.
+    """Run a plan's sweep; yields progress and measurements.
 
     Raises:
         LabError: it cannot be run; no data set's file was given.
@@ -56,12 +56,12 @@ def sweep(plan: SweepPlan, context: Context) -> Iterator[Step]:
             f"Everything stands behind {context.warmups} independent warm-ups; an interval is a bootstrap "
             "over warm-ups, then over the requests behind each."
         )
-    tasks = [task for given in plan.tasks if (task := _task(given, plan, context)) is not None]
+    tasks = [task for entry in plan.tasks if (task := _task(entry, plan, context)) is not None]
     if not tasks:
         raise _no_data(plan, context)
     parts = [
         _requested_sweep(plan, context, [task for _, task in group], model, problems, plan.methods)
-        for (model, problems), group in groupby(_placed(tasks, plan, context), key=lambda placed: placed[0])
+        for (model, problems), group in groupby(_place_tasks(tasks, plan, context), key=lambda item: item[0])
     ]
     for part in parts:
         shards_of(part)  # refused here rather than after hours
@@ -98,24 +98,24 @@ def _runner(context: Context, open_now: ExitStack) -> ModelRunner | Cluster:
     return open_now.enter_context(cluster)
 
 
-def _placed(
+def _place_tasks(
     tasks: Sequence[dict[str, Any]], plan: SweepPlan, context: Context
 ) -> list[tuple[tuple[str, int], dict[str, Any]]]:
-    """Tasks with the model that runs them and how many problems, those of one model together, the run's own
-    first. A model that was chosen runs all; a task that would then be there twice is there once."""
+    """Tasks with their model and number of problems, sorted by model, the run's own first. A model named on
+    the command line runs all tasks; those that then are equal run once."""
     placed_tasks: dict[tuple[str, str], tuple[tuple[str, int], dict[str, Any]]] = {}
     others: dict[str, list[str]] = {}
     for task in tasks:
-        own = task.pop("model", context.model_name)
-        if own != context.model_name:
-            others.setdefault(own, []).append(task["label"])
-        model = context.model_name if context.chosen else own
+        name = task.pop("model", context.model_name)
+        if name != context.model_name:
+            others.setdefault(name, []).append(task["label"])
+        model = context.model_name if context.chosen else name
         problems = context.count(task.pop("problems", plan.problems))
         placed_tasks.setdefault((task["label"], model), ((model, problems), task))
-    for own, labels in others.items():
-        remark = f"are meant for {own} and ran on {context.model_name}, as --model says"
-        context.notes.append(f"{'; '.join(labels)}: these {remark if context.chosen else f'ran on {own}'}.")
-    return sorted(placed_tasks.values(), key=lambda placed: (placed[0][0] != context.model_name, placed[0]))
+    for name, labels in others.items():
+        remark = f"are meant for {name} and ran on {context.model_name}, as --model says"
+        context.notes.append(f"{'; '.join(labels)}: these {remark if context.chosen else f'ran on {name}'}.")
+    return sorted(placed_tasks.values(), key=lambda item: (item[0][0] != context.model_name, item[0]))
 
 
 def _requested_sweep(
@@ -127,7 +127,7 @@ def _requested_sweep(
     methods: tuple[Any, ...],
 ) -> Sweep:
     body: dict[str, Any] = {
-        "name": context.one.name, "tasks": tasks, "methods": list(methods), "models": [model],
+        "name": context.reproduction.name, "tasks": tasks, "methods": list(methods), "models": [model],
         "modes": [plan.mode], "request_orders": list(plan.request_orders), "seeds": [context.seed],
         "problems": problems, "warmup": context.warm(plan.warmup) if plan.warmup else 0,
         "warmups": context.warmups,
@@ -136,7 +136,7 @@ def _requested_sweep(
         body["against"] = {"method": plan.against}
     if plan.max_new_tokens:
         body["max_new_tokens"] = plan.max_new_tokens
-    return parse_sweep(yaml.safe_dump(body, sort_keys=False, allow_unicode=True), context.one.name)
+    return parse_sweep(yaml.safe_dump(body, sort_keys=False, allow_unicode=True), context.reproduction.name)
 
 
 def _run(
@@ -144,16 +144,16 @@ def _run(
 ) -> Iterator[Step]:
     facts = {"versions": versions(), "device": context.device}
     spread = runner.spread if isinstance(runner, Cluster) else None
-    with SweepStore(context.out / f"{context.one.name}.sqlite") as store:
+    with SweepStore(context.out / f"{context.reproduction.name}.sqlite") as store:
         for event in run_sweep(part, store, runner, cancel=context.cancel, facts=facts, spread=spread):
             if isinstance(event, Count):
                 yield Progress(str(event), event.done, event.total)
             else:
-                done = event
-    tested = compare(done).tests
-    if part.against and part.against[0].value != part.methods[0].label and tested:
-        context.notes.append(_describe_comparisons(tested))
-    lines = summarise(done)
+                result = event
+    tests = compare(result).tests
+    if part.against and part.against[0].value != part.methods[0].label and tests:
+        context.notes.append(_describe_comparisons(tests))
+    lines = summarise(result)
     for line in lines:
         dense = next(x for x in lines if x.cell == line.cell)
         yield _line_values(line, dense, linked)
@@ -171,21 +171,14 @@ def _describe_comparisons(tests: Sequence[Comparison]) -> str:
     return f"Right answers against {tests[0].other} ({over}, {holm}): {'; '.join(rows)}."
 
 
-def _line_values(line: SweepLine, dense: SweepLine, linked: Linked | None) -> Found:
+def _line_values(line: SweepLine, dense: SweepLine, linked: Linked | None) -> Measurement:
     method = f"dense on {linked.label}" if linked and line.method == "dense" else line.method
     where = place_of(line.cell, method) | (linked.kind if linked else {})
     shares = {name: value_of(getattr(line, name)) for name in (
         "accuracy", "selection", "as_dense", "to_none", "to_another", "as_dense_without_none", "score",
         "agents", "blocks", "tokens", "kl_first")}  # fmt: skip
-    return Found(
-        where,
-        {
-            **shares,
-            "dense_accuracy": value_of(dense.accuracy),
-            "ttft_ms": value_of(line.ttft_ms),
-            "ttft_ratio": value_of(line.ttft_ratio),
-        },
-    )
+    times = {name: value_of(getattr(line, name)) for name in ("ttft_ms", "ttft_ratio")}
+    return Measurement(where, shares | {"dense_accuracy": value_of(dense.accuracy)} | times)
 
 
 def place_of(cell: Cell, method: str) -> dict[str, str]:
@@ -201,10 +194,10 @@ def value_of(share: Share) -> Value:
     return Value(share.value if share.of else math.nan, share.low, share.high, share.of)
 
 
-def _task(given: Mapping[str, Any], plan: SweepPlan, context: Context) -> dict[str, Any] | None:
+def _task(entry: Mapping[str, Any], plan: SweepPlan, context: Context) -> dict[str, Any] | None:
     """A task as a sweep file has it, with a model and a number of problems of its own where the plan says so;
     None, and a note, where its data is not there."""
-    task = dict(given)
+    task = dict(entry)
     task.setdefault("label", str(task.get("pipeline")))
     if "data" in task and FORMATS[task["format"]].scorer == "rouge":
         try:
@@ -246,11 +239,11 @@ def _no_data(plan: SweepPlan, context: Context) -> NoDataError:
     if context.data == "hub":
         advice = " ".join(_not_on_hub(format) for format in dict.fromkeys(t["format"] for t in tasks))
         return NoDataError(f"--data is hub, but {advice}", field="reproduce.data")
-    wanted = ", ".join(dict.fromkeys(f"{task['data']}.jsonl" for task in tasks))
+    files = ", ".join(dict.fromkeys(f"{task['data']}.jsonl" for task in tasks))
     return NoDataError(
-        f"{context.one.name} at paper scale reads {wanted}, of which none was found. Give their folder with "
-        "--data FOLDER (docs/sweeps.md has the columns), --data hub to fetch the formats' own data sets, or "
-        "choose --scale embedded.",
+        f"{context.reproduction.name} at paper scale reads {files}, of which none was found. Give their "
+        "folder with --data FOLDER (docs/sweeps.md has the columns), --data hub to fetch the formats' own "
+        "data sets, or choose --scale embedded.",
         field="reproduce.data",
     )
 
@@ -268,9 +261,9 @@ def _problems(out: Path, steps: int, count: int, seed: int) -> Path:
     rng = random.Random(f"reproduce:{seed}:{steps}")
     answers: dict[str, str] = {}
     for _ in range(TRIES * count):
-        made = make_document(rng, "solver", held_out=True, style=Style("stock"), size=steps)
-        question = next(p.text for p in made.pieces if p.name == "user_question")
-        answers.setdefault(question, made.answer)
+        document = make_document(rng, "solver", held_out=True, style=Style("stock"), size=steps)
+        question = next(p.text for p in document.pieces if p.name == "user_question")
+        answers.setdefault(question, document.answer)
         if len(answers) == count:
             break
     path = out / f"word-problems-{steps}-steps-seed-{seed}.jsonl"

@@ -17,7 +17,7 @@ from backend.records.documents import DocumentSpeed
 from backend.records.events import Progress
 from backend.reproduce.context import Context, Step
 from backend.reproduce.energy import Meter
-from backend.reproduce.spec import CostPlan, Found, GroupPlan, LatencyPlan, SpeedPlan, Value
+from backend.reproduce.spec import CostPlan, GroupPlan, LatencyPlan, Measurement, SpeedPlan, Value
 from backend.reproduce.sweeping import value_of
 from backend.studies.anchor_cost import anchor_cost
 from backend.studies.document_speed import document_speed
@@ -45,7 +45,7 @@ def group(plan: GroupPlan, context: Context) -> Iterator[Step]:
         for agent_times in times:
             if wrong := beyond(agent_times.roofline_percent):
                 context.notes.append(f"Agent {agent_times.agent} of {agents}: {wrong}")
-            yield Found(
+            yield Measurement(
                 {**where, "agent": str(agent_times.agent), "tokens": str(agent_times.tokens)},
                 _of_agent(agent_times, repeats),
             )
@@ -53,21 +53,17 @@ def group(plan: GroupPlan, context: Context) -> Iterator[Step]:
             name: Value(statistics.fmean(_of_agent(t, repeats)[name].value for t in times), of=len(times))
             for name in ("ratio", "two_heaviest_ratio", "strongest_ratio")
         }
-        yield Found({**where, "agent": "mean"}, means)
+        yield Measurement({**where, "agent": "mean"}, means)
 
 
 def _of_agent(agent_times: AgentTimes, repeats: int) -> dict[str, Value]:
     times = {name: ms for name, ms in asdict(agent_times).items() if name.endswith("_ms") and ms is not None}
-    dense = (
-        "dense_bf16"
-        if agent_times.dense_bf16_ms and agent_times.dense_bf16_ms < agent_times.dense_ms
-        else "dense"
-    )
-    strongest = times[f"{dense}_ms"]
+    half = agent_times.dense_bf16_ms
+    dense = "dense_bf16" if half and half < agent_times.dense_ms else "dense"
     ratios = {
         "ratio": agent_times.dense_ms / agent_times.reuse_ms,
         "two_heaviest_ratio": agent_times.dense_ms / agent_times.two_heaviest_ms,
-        "strongest_ratio": strongest / agent_times.reuse_ms,
+        "strongest_ratio": times[f"{dense}_ms"] / agent_times.reuse_ms,
         "strongest_roofline": agent_times.roofline_percent[dense] / 100,
         "reuse_roofline": agent_times.roofline_percent["reuse"] / 100,
     }
@@ -96,11 +92,11 @@ def cost(plan: CostPlan, context: Context) -> Iterator[Step]:
                     cell = values.setdefault((count, length), {})
                     for name in ("match_ms", "match_kv_ms", "mix_ms", "move_ms"):
                         cell[name + suffix] = Value(float(getattr(event, name)[row, column]))
-                    held = int(event.pool_bytes[row, column])
-                    cell[f"pool_mb{suffix}"] = Value(held / 1e6)
-                    cell[f"group_mb{suffix}"] = Value(held / (agents + 1) * group_units(agents) / 1e6)
+                    size = int(event.pool_bytes[row, column])
+                    cell[f"pool_mb{suffix}"] = Value(size / 1e6)
+                    cell[f"group_mb{suffix}"] = Value(size / (agents + 1) * group_units(agents) / 1e6)
     for (count, length), cell in values.items():
-        yield Found({"anchors": str(count), "tokens": str(length)}, cell)
+        yield Measurement({"anchors": str(count), "tokens": str(length)}, cell)
 
 
 def group_units(agents: int) -> int:
@@ -128,7 +124,7 @@ def speed(plan: SpeedPlan, context: Context) -> Iterator[Step]:
             for name in ("kvlink1", "kvlink5"):
                 values[f"{name}_ms"] = Value(ms[name], of=repeats)
                 values[f"{name}_less"] = Value(1 - ms[name] / ms["dense"], of=repeats)
-            yield Found({"length": str(length)}, values)
+            yield Measurement({"length": str(length)}, values)
 
 
 def latency(plan: LatencyPlan, context: Context) -> Iterator[Step]:
@@ -155,15 +151,15 @@ def latency(plan: LatencyPlan, context: Context) -> Iterator[Step]:
                 yield Progress(f"{name}: {choice.label}, request {place + 1}", place, len(examples))
                 if place == warm:
                     before = meter.joules()
-                answered = server.serve(example)
+                result = server.serve(example)
                 if place >= warm:
-                    served.append(answered)
+                    served.append(result)
             after = meter.joules()
             dense = dense or served
             values = _of_served(served, dense)
             if before is not None and after is not None:
                 values["joules"] = Value((after - before) / count, of=count)
-            yield Found({"task": name, "method": choice.label}, values)
+            yield Measurement({"task": name, "method": choice.label}, values)
 
 
 def _of_served(served: list[Served], dense: list[Served]) -> dict[str, Value]:

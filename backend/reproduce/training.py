@@ -1,8 +1,8 @@
-"""Trained weights that a plan needs: found, or trained at embedded scale before it is carried out.
+"""Trained weights that a plan needs: loaded, or trained at embedded scale before it runs.
 
-Looked at in turn: the folder given with ``--links``; those that ship with the embedded model, if all that the
-plan needs do; what an earlier run trained into ``--out``. What is still lacking is trained, for equally many
-steps, so that a table never sets a long training beside a short one unless the given folder does.
+Searched in turn: the folder given with ``--links``; the weights that ship with the embedded model, if all
+that the plan needs ship; what an earlier run trained into ``--out``. Missing ones are trained for equally
+many steps, so that a table does not compare a long training with a short one unless the given folder does.
 """
 
 from __future__ import annotations
@@ -25,63 +25,62 @@ from backend.training.link_tokens.train import LinkRecipe, train_links
 
 STEPS, BATCH, TEACHER = 400, 8, 0.5  # about two minutes of a CPU core each
 AT_ONCE = 20  # steps between two checkpoints, and between two looks at whether to stop
-Found = dict[Weights, Linked]
+Available = dict[Weights, Linked]
 
 
-def provide(wanted: Sequence[Weights], context: Context) -> Iterator[Progress]:
-    """Put the weights that are wanted, in their order, into ``context.trained``, and what has to be said of
-    them into its notes.
+def provide(required: Sequence[Weights], context: Context) -> Iterator[Progress]:
+    """Put the required weights, in their order, into ``context.trained``, and remarks on them into its notes.
 
     Raises:
         LabError: they cannot be trained.
         RunCancelled: what was trained before is kept, and the next call goes on from there.
     """
-    if not wanted:
+    if not required:
         return
     steps = context.training_steps if context.scale == "embedded" and context.model_name in EMBEDDED else 0
     base = base_hash(context.model.module)
-    available = find_weights(context.links, wanted, "--links", base, context) if context.links else {}
+    available = find_weights(context.links, required, "--links", base, context) if context.links else {}
     if context.model_name == "embedded":
-        shipped = find_weights(SHIPPED, wanted, "shipped", base, context)
-        if len(shipped) == len(wanted) or not steps:  # else some were trained ten times as long
+        shipped = find_weights(SHIPPED, required, "shipped", base, context)
+        if len(shipped) == len(required) or not steps:  # else some were trained ten times as long
             available = shipped | available
-    lacking = [weights for weights in wanted if weights not in available]
-    if steps and lacking:
+    missing = [weights for weights in required if weights not in available]
+    if steps and missing:
         folder = context.out / "links" / base
         recipes = [
             LinkRecipe(**asdict(weights), seed=context.seed, steps=steps, batch=BATCH, teacher=TEACHER)
-            for weights in lacking
+            for weights in missing
         ]
         yield from train([(folder / file_name(recipe), recipe) for recipe in recipes], context)
-        available |= find_weights(folder, lacking, "--out", base, context, steps)
-    context.trained = tuple(available[weights] for weights in wanted if weights in available)
-    context.notes += weights_notes(context, len(wanted))
+        available |= find_weights(folder, missing, "--out", base, context, steps)
+    context.trained = tuple(available[weights] for weights in required if weights in available)
+    context.notes += weights_notes(context, len(required))
 
 
 def find_weights(
-    folder: Path, wanted: Sequence[Weights], source: str, base: str, context: Context, steps: int = 0
-) -> Found:
-    """The files of a folder that fit what is wanted, the first of several; those that cannot be read or
-    belong to other weights are noted.
+    folder: Path, required: Sequence[Weights], source: str, base: str, context: Context, steps: int = 0
+) -> Available:
+    """The first file of a folder for each of the required weights; files that cannot be read or belong to
+    another base are noted.
 
     Args:
         base: :func:`backend.model.link_tokens.base_hash` of the model.
         steps: those of another number of steps or another seed do not count; 0 takes any.
     """
-    available: Found = {}
+    available: Available = {}
     for file in sorted(folder.glob("*.safetensors")):
         try:
-            links, _, belongs = load_links(file)
+            links, _, links_base = load_links(file)
         except ModelError as error:
             context.notes.append(str(error))
             continue
-        if belongs != base:
-            context.notes.append(f"{file.name} was left out: it belongs to other weights ({belongs}).")
+        if links_base != base:
+            context.notes.append(f"{file.name} was left out: it belongs to other weights ({links_base}).")
             continue
         facts = links.facts
         if steps and (facts.get("step"), facts.get("seed")) != (steps, context.seed):
             continue
-        for weights in wanted:
+        for weights in required:
             if weights not in available and fits(facts, weights):
                 available[weights] = Linked(
                     f"{context.model_name}+{file}", LinkRecipe(**asdict(weights)).label, weights.mixture,
@@ -91,11 +90,13 @@ def find_weights(
 
 
 def fits(facts: Mapping[str, Any], weights: Weights) -> bool:
-    """Are these the facts of such weights? With deltas of any rank: link tokens alone are another thing."""
+    """Are these the facts of such weights, with deltas of any rank (not link tokens alone)?"""
     facts = {"shuffle": True, **facts}  # older files do not say: it was always on
     whole = weights.compression == "none"
-    needed = {name: value for name, value in asdict(weights).items() if not (whole and name == "compressed")}
-    return bool(facts.get("rank")) and all(facts.get(name) == value for name, value in needed.items())
+    expected = {
+        name: value for name, value in asdict(weights).items() if not (whole and name == "compressed")
+    }
+    return bool(facts.get("rank")) and all(facts.get(name) == value for name, value in expected.items())
 
 
 def file_name(recipe: LinkRecipe) -> str:
@@ -112,21 +113,23 @@ def train(trainings: Sequence[tuple[Path, LinkRecipe]], context: Context) -> Ite
     Raises:
         RunCancelled: between two parts.
     """
-    total, done = sum(recipe.steps for _, recipe in trainings), 0
-    model, began, fresh = None, time.monotonic(), 0
+    total, offset = sum(recipe.steps for _, recipe in trainings), 0
+    model, start, new_steps = None, time.monotonic(), 0
     for number, (file, recipe) in enumerate(trainings, 1):
         step = reached(file)
         while step < recipe.steps:
             context.stop_if_cancelled()
             model = model or load_model(context.model_name, device=context.device, dtype="fp32")
-            measured_speed = (time.monotonic() - began) / fresh if fresh else 0.0
-            left = f", {clock_time(measured_speed * (total - done - step))} left" if fresh else ""
+            measured_speed = (time.monotonic() - start) / new_steps if new_steps else 0.0
+            remaining = f", {clock_time(measured_speed * (total - offset - step))} left" if new_steps else ""
             part = f"{file.stem} ({number} of {len(trainings)})"
-            yield Progress(f"Training {part}: {done + step:,} of {total:,} steps{left}", done + step, total)
+            yield Progress(
+                f"Training {part}: {offset + step:,} of {total:,} steps{remaining}", offset + step, total
+            )
             train_links(model, file, recipe, stop_after_steps=AT_ONCE, checkpoint_every=AT_ONCE)
-            fresh, step = fresh + AT_ONCE, reached(file)
+            new_steps, step = new_steps + AT_ONCE, reached(file)
         file.with_suffix(".checkpoint.pt").unlink(missing_ok=True)
-        done += recipe.steps
+        offset += recipe.steps
 
 
 def reached(file: Path) -> int:
@@ -137,8 +140,8 @@ def reached(file: Path) -> int:
         return 0
 
 
-def weights_notes(context: Context, wanted: int) -> list[str]:
-    """What a reader has to know of the weights."""
+def weights_notes(context: Context, count: int) -> list[str]:
+    """Remarks on the weights for the report: sources, steps, and how many of ``count`` are missing."""
     notes = []
     lots: dict[tuple[str, int], list[str]] = {}
     for linked in context.trained:
@@ -157,9 +160,9 @@ def weights_notes(context: Context, wanted: int) -> list[str]:
         notes.append(f"{', '.join(names)}: {from_where[source].format(steps=steps)}.")
     if len({steps for _, steps in lots}) > 1:
         notes.append("The weights were not trained for equally many steps, so their lines compare badly.")
-    if len(context.trained) < wanted:
+    if len(context.trained) < count:
         notes.append(
-            f"{wanted - len(context.trained)} of {wanted} sets of trained weights are not here, so their "
+            f"{count - len(context.trained)} of {count} sets of trained weights are not here, so their "
             "lines are empty. Train them into a folder and name it with --links: kvlab train-links "
             f"--model {context.model_name} --links 5 --out FOLDER/kvlink5.safetensors; likewise with --links "
             "1 and --links 0, with --links 0 --no-edges for Block-Attention, and with --mixture, "

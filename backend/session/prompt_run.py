@@ -11,7 +11,7 @@ from backend.methods.candidates import slots_only
 from backend.methods.dense import dense_plan
 from backend.methods.patched import patched
 from backend.methods.risk_guard import GuardedMethod
-from backend.prompts.template import called
+from backend.prompts.template import agent_label
 from backend.prompts.tools.base import ToolResult
 from backend.prompts.tools.registry import get_tool
 from backend.records.risk_gate import RiskGate
@@ -20,7 +20,7 @@ from backend.session.request_state import RequestState
 
 def own_context(agent: int) -> str:
     """In words, where the KV of an agent's answer was computed."""
-    return f"agent {called(agent)}'s {OWN_CONTEXT}"
+    return f"agent {agent_label(agent)}'s {OWN_CONTEXT}"
 
 
 def read_prompt(

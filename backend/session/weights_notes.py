@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from backend.prompts.pipeline import Pipeline
-from backend.prompts.template import Placeholder, called
+from backend.prompts.template import Placeholder, agent_label
 from backend.records.prompt import Prompt
 from backend.records.request import RunRequest
 from backend.records.run import COMPUTED, RECOMPUTED, Outcome
@@ -14,7 +14,7 @@ from backend.records.run import COMPUTED, RECOMPUTED, Outcome
 def foreign(pipeline: Pipeline, agent: int, name: str) -> bool:
     """Was a placeholder's cache computed by other weights than its reader's?"""
     hole = Placeholder(name)
-    written = pipeline.written(hole) and hole.kind == "agent" and hole.agent is not None
+    written = pipeline.fills(hole) and hole.kind == "agent" and hole.agent is not None
     source = (
         pipeline.agent(hole.agent).model if written and hole.agent is not None else pipeline.outside_model
     )
@@ -33,7 +33,7 @@ def weights_notes(
     others = [a for a in pipeline.agents if a.model]
     if len({a.model for a in pipeline.agents}) == 1:
         return ()  # whatever is exchanged, the same weights computed it
-    who = ", ".join(f"agent {called(a.id)} on {a.model!r}" for a in others)
+    who = ", ".join(f"agent {agent_label(a.id)} on {a.model!r}" for a in others)
     notes = [
         f"Weights differ: {who}. Their caches and the others' are exchanged although each would compute "
         "them otherwise; the errors hold that difference too."

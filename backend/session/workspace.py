@@ -16,7 +16,7 @@ from backend.methods.base import Finished
 from backend.model.adapters import variant
 from backend.model.load import LoadedModel
 from backend.model.weight_variants import check_sibling
-from backend.prompts.template import called
+from backend.prompts.template import agent_label
 from backend.records.request import RunRequest
 from backend.session.dense_reading import DenseReading
 from backend.session.limits import LOCAL_LIMITS, Limits, Rate
@@ -94,9 +94,9 @@ class Workspace:
         if name and name not in self.others:
             listed = ", ".join(map(repr, self.others)) or "no others"
             raise ModelError(
-                f"Agent {called(agent)} runs on the weights {show(name)}, but beside {self.model.info.name} "
-                f"there are {listed}. Load them (kvlab with --weights {show(name)[1:-1]}=MODEL), or let the "
-                "agent run on the lab's own.",
+                f"Agent {agent_label(agent)} runs on the weights {show(name)}, but beside "
+                f"{self.model.info.name} there are {listed}. Load them (kvlab with --weights "
+                f"{show(name)[1:-1]}=MODEL), or let the agent run on the lab's own.",
                 field=f"agents.{agent}.model",
             )
         return self.others.get(name, self.engine)

@@ -23,7 +23,7 @@ from backend.engine.prefill import Prefill
 from backend.methods.base import Method, copy_everything
 from backend.methods.registry import make_options, method_class
 from backend.model.load import LoadedModel
-from backend.prompts.template import called
+from backend.prompts.template import agent_label
 from backend.records.blend import CHOICES, MASKS, MOST_BLENDED, BlendRequest, BlendStudy
 from backend.records.events import Progress
 from backend.records.request import Decoding
@@ -180,7 +180,7 @@ def _read_request(
         needed = 4 * (length + limit) * model.info.kv_bytes_per_token + log.bytes
         if needed > budget_bytes:
             raise BudgetError(
-                f"The caches of agent {called(reader)}'s prompt of request {number + 1} need "
+                f"The caches of agent {agent_label(reader)}'s prompt of request {number + 1} need "
                 f"{needed / 2**20:,.0f} MiB; this lab allows {budget_bytes / 2**20:,.0f} MiB. Shorten the "
                 "texts, or serve with a larger --budget-mb.",
                 field="blend.values",

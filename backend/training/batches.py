@@ -29,7 +29,7 @@ class Packer:
         return ids
 
     def encode_document(self, document: Document, rng: random.Random) -> tuple[list[int], list[float]]:
-        """A document's tokens and the weight of the loss on each: 0 for what is given or filled in."""
+        """A document's tokens and the weight of the loss on each: 0 for results that are filled in."""
         recipe = self.recipe
         ids, weights = [self.bos], [0.0]
         opened = False
@@ -52,7 +52,7 @@ class Packer:
     def document(self, rng: random.Random, tokens_seen: int) -> tuple[list[int], list[float]]:
         shares, level = curriculum(tokens_seen)
         task, _, kind = rng.choices(list(shares), list(shares.values()))[0].partition(" ")
-        # two in five at the whole level, which is what the evaluation asks for
+        # two in five at the full level, at which the evaluation is
         style = Style(level=level * min(1.0, rng.uniform(0.4, 1.4)))
         document = make_document(rng, task, kind=kind or None, style=style)
         return self.encode_document(document, rng)
@@ -64,31 +64,35 @@ class Packer:
         """
         recipe = self.recipe
         rng = random.Random(f"{recipe.seed}:{step}")
-        drawn, total = [], 0
+        documents, total = [], 0
         while total < recipe.step_tokens:
             ids, weights = self.document(rng, recipe.tokens_before + step * recipe.step_tokens)
             if len(ids) <= recipe.context:
-                drawn.append((ids, weights))
+                documents.append((ids, weights))
                 total += len(ids)
-        drawn.sort(key=lambda item: len(item[0]))
-        return padded(drawn[process::processes], recipe.batch_tokens, self.tokenizer.pad_token_id)
+        documents.sort(key=lambda item: len(item[0]))
+        return padded(documents[process::processes], recipe.batch_tokens, self.tokenizer.pad_token_id)
 
 
-def padded(drawn: list[tuple[list[int], list[float]]], batch_tokens: int, pad: int) -> list[tuple[Any, Any]]:
-    """Neighbours of documents sorted by length, padded behind their ends (nobody sees what is behind)."""
+def padded(
+    documents: list[tuple[list[int], list[float]]], batch_tokens: int, pad: int
+) -> list[tuple[Any, Any]]:
+    """Batches of documents sorted by length, padded at the right, where no earlier token attends."""
     import torch
 
     out, start = [], 0
-    while start < len(drawn):
+    while start < len(documents):
         count = 1
-        while start + count < len(drawn) and (count + 1) * len(drawn[start + count][0]) <= batch_tokens:
+        while (
+            start + count < len(documents) and (count + 1) * len(documents[start + count][0]) <= batch_tokens
+        ):
             count += 1
-        some = drawn[start : start + count]
+        group = documents[start : start + count]
         start += count
-        length = max(len(ids) for ids, _ in some)
-        rows = torch.full((len(some), length), pad, dtype=torch.long)
-        weights = torch.zeros((len(some), length))
-        for row, (ids, loss) in enumerate(some):
+        length = max(len(ids) for ids, _ in group)
+        rows = torch.full((len(group), length), pad, dtype=torch.long)
+        weights = torch.zeros((len(group), length))
+        for row, (ids, loss) in enumerate(group):
             rows[row, : len(ids)] = torch.tensor(ids)
             weights[row, : len(ids)] = torch.tensor(loss)
         out.append((rows, weights))
@@ -96,7 +100,7 @@ def padded(drawn: list[tuple[list[int], list[float]]], batch_tokens: int, pad: i
 
 
 def step_batches(packer: Packer, start: int, end: int, device: str, process: int, processes: int) -> Any:
-    """A process's batches of steps ``start`` to ``end``, made ahead by others where a GPU is waiting."""
+    """A process's batches of steps ``start`` to ``end``; for a GPU, other processes prepare them ahead."""
     from torch.utils.data import DataLoader
 
     workers = min(14, max(1, (os.cpu_count() or 2) - 2)) if device == "cuda" else 0

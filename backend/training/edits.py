@@ -2,12 +2,11 @@
 
 Each kind of edit is drawn from words and patterns that training never shows. The word problems' kinds go
 through a whole pipeline, every agent reading what the model wrote before; the other families are one prompt
-each, retyped throughout. What counts is the final answer.
+each, with other words throughout. Only the final answer is marked.
 
-Beside them stand questions in no generator's words, so they also tell what the generators forgot. What failed
-of ``presets/typed_questions.jsonl`` has led to new patterns; ``presets/fresh_questions.jsonl`` was written
-later, apart from the lab, by somebody who knew one example, and nobody looked at it before the weights were
-chosen.
+Two files hold questions that no generator wrote, so they show what the generators lack. Failures on
+``presets/typed_questions.jsonl`` led to new patterns; ``presets/fresh_questions.jsonl`` was written later by
+somebody outside who knew one example, and was not looked at before the weights were chosen.
 """
 
 import json
@@ -55,28 +54,25 @@ def edited_request(rng: random.Random, kind: str) -> RunRequest:
         pipeline = _with_templates(pipeline, lambda agent: _other_space(rng, agent.template))
     elif kind == "agents":
         pipeline = team(load_preset(LARGEST_TEAM).pipeline, rng.randint(2, 5))
-    return RunRequest(
-        pipeline,
-        {"user_question": problem.question},
-        DENSE,
-        expected=str(problem.answer),
-        probe_offsets=False,
-    )
+    return _request(pipeline, problem.question, str(problem.answer))
+
+
+def _request(pipeline: Pipeline, question: str, answer: str) -> RunRequest:
+    return RunRequest(pipeline, {"user_question": question}, DENSE, expected=answer, probe_offsets=False)
 
 
 def _with_templates(pipeline: Pipeline, change: Any) -> Pipeline:
-    return replace(
-        pipeline, agents=tuple(replace(agent, template=change(agent)) for agent in pipeline.agents)
-    )
+    agents = tuple(replace(agent, template=change(agent)) for agent in pipeline.agents)
+    return replace(pipeline, agents=agents)
 
 
 def _other_role(rng: random.Random, name: str, template: str) -> str:
     """The template with another instruction in the place of its first line."""
-    _, _, rest = template.partition("\n")
+    _, _, body = template.partition("\n")
     d = Style("unseen").draw(rng)
     if name == "Judge":
-        return f"{judge_role(d, 'right', ('candidate 1',), 1.0)}\n{rest}"
-    return f"{role_text(d, AGENT_KINDS.get(name, 'analyst'))}\n{rest}"
+        return f"{judge_role(d, 'right', ('candidate 1',), 1.0)}\n{body}"
+    return f"{role_text(d, AGENT_KINDS.get(name, 'analyst'))}\n{body}"
 
 
 def _other_space(rng: random.Random, template: str) -> str:
@@ -95,7 +91,7 @@ def _other_space(rng: random.Random, template: str) -> str:
 def edits(
     model: LoadedModel, count: int = 200, seed: int = 0, kinds: Sequence[str] = (*PIPELINES, *FAMILIES)
 ) -> dict[str, Any]:
-    """Shares of final answers that are right, by kind of edit, each with what is asked of it."""
+    """Shares of final answers that are right, by kind of edit, each beside the share to reach."""
     report: dict[str, Any] = {}
     for kind in kinds:
         rng = random.Random(f"edits:{seed}:{kind}")
@@ -112,21 +108,16 @@ def edits(
     return report
 
 
-def typed(model: LoadedModel, name: str = "typed") -> dict[str, Any]:
+def typed_shares(model: LoadedModel, name: str = "typed") -> dict[str, Any]:
     """Shares of right final answers to typed questions, by kind and of all; ``name``: of QUESTIONS."""
     pipeline = load_preset(PRESET).pipeline
     rows = typed_questions(name)
-    requests = [
-        RunRequest(
-            pipeline, {"user_question": row["question"]}, DENSE, expected=row["answer"], probe_offsets=False
-        )
-        for row in rows
-    ]
+    requests = [_request(pipeline, row["question"], row["answer"]) for row in rows]
     right: dict[str, list[bool]] = {}
     for row, good in zip(rows, _right(model, requests), strict=True):
         right.setdefault(row["kind"], []).append(good)
-    every = [good for kind in right.values() for good in kind]
-    return {kind: share(sum(goods), len(goods)) for kind, goods in (right | {"all": every}).items()}
+    overall = [good for kind in right.values() for good in kind]
+    return {kind: share(sum(goods), len(goods)) for kind, goods in (right | {"all": overall}).items()}
 
 
 def typed_questions(name: str = "typed") -> list[dict[str, str]]:

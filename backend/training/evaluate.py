@@ -74,23 +74,23 @@ def marks(document: Document, text: str) -> dict[str, bool]:
     return marked
 
 
-def share(good: int, seen: int) -> dict[str, Any]:
+def share(good: int, count: int) -> dict[str, Any]:
     """A share with its 95% interval (Wilson)."""
-    return {"share": round(good / seen, 4), "n": seen, "ci": [round(x, 3) for x in wilson(good, seen)]}
+    return {"share": round(good / count, 4), "n": count, "ci": [round(x, 3) for x in wilson(good, count)]}
 
 
 def tally(documents: Iterable[Document], texts: Iterable[str]) -> dict[str, Any]:
     """Shares of every mark, over all documents and by kind and size."""
     good: Counter[tuple[str, str]] = Counter()
-    seen: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for document, text in zip(documents, texts, strict=True):
         for mark, value in marks(document, text).items():
             for group in ("all", f"kind {document.kind}", f"size {document.size}"):
-                seen[group, mark] += 1
+                counts[group, mark] += 1
                 good[group, mark] += value
     report: dict[str, Any] = {}
-    for group, rows in groupby(sorted(seen), key=lambda key: key[0]):
-        report[group] = {key[1]: share(good[key], seen[key]) for key in rows}
+    for group, rows in groupby(sorted(counts), key=lambda key: key[0]):
+        report[group] = {key[1]: share(good[key], counts[key]) for key in rows}
     return report
 
 

@@ -27,10 +27,10 @@ def hidden_states(model: Any, ids: Any, dtype: Any) -> Any:
     angles = torch.arange(tokens, device=ids.device)[:, None] * model.model.rotary_emb.inv_freq
     cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
 
-    # what stands later, as an amount that leaves nothing of its weight
+    # causal mask, added to the scores
     hidden_from = torch.full((tokens, tokens), -1e9, device=ids.device, dtype=dtype).triu(1)
 
-    def turned(states: Any) -> Any:
+    def rotate(states: Any) -> Any:
         a, b = states.chunk(2, -1)
         return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
 
@@ -41,11 +41,11 @@ def hidden_states(model: Any, ids: Any, dtype: Any) -> Any:
         both = functional.linear(h, torch.cat(weights).to(dtype)).view(batch, tokens, heads + 2 * kv, width)
         q, k, v = both.transpose(1, 2).split((heads, kv, kv), 1)
         if tokens <= PLAIN_ATTENTION_UP_TO and kv == heads:
-            scores = (turned(q) * width**-0.5) @ turned(k).transpose(-1, -2) + hidden_from
+            scores = (rotate(q) * width**-0.5) @ rotate(k).transpose(-1, -2) + hidden_from
             mixed = scores.softmax(-1) @ v
         else:
             mixed = functional.scaled_dot_product_attention(
-                turned(q), turned(k), v, is_causal=True, enable_gqa=kv != heads
+                rotate(q), rotate(k), v, is_causal=True, enable_gqa=kv != heads
             )
         mixed = mixed.transpose(1, 2).reshape(batch, tokens, -1)
         x = x + functional.linear(mixed, attention.o_proj.weight.to(dtype)).to(x.dtype)

@@ -1,16 +1,16 @@
 """A head start: heads of the first layer that begin by looking a fixed number of tokens back.
 
-Retrieval needs heads that bring what stood one, two or three tokens ago, and a model spends its first
-million tokens on finding them. Here they are put in place before training, which is then free to change
-them: the embeddings get a direction in common, queries and keys of a head read only that direction, and
-the rotation between them peaks at the wanted distance.
+Retrieval needs heads that read one, two or three tokens back, and a model spends its first million tokens on
+learning them. Here they are set before training, which may change them: the embeddings get a common
+direction, queries and keys of a head read only that direction, and RoPE's rotation makes their product peak
+at the offset.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 SHARE = 0.02  # of the common direction in each component of an embedding, as large as the rest of it
-SHARPNESS = 4.0  # logits by which the wanted token leads its neighbours
+SHARPNESS = 4.0  # logits by which the token at the offset leads its neighbours
 FASTEST = 0.15  # radians a token: slower pairs of components cannot tell neighbours apart
 
 

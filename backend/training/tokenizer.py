@@ -1,7 +1,7 @@
 """The embedded model's tokenizer: byte-level BPE with whole numbers, trained on generated documents.
 
 Every number up to 999 is one token, as in larger models' tokenizers, and longer ones are cut after three
-digits: what is copied or compared is then a token or two, and not a run of digits that stand everywhere.
+digits: a number to copy or compare is then a token or two, and not a run of single digits.
 """
 
 import random
@@ -48,8 +48,8 @@ def train_tokenizer(seed: int = 0, documents: int = 24_000, vocab_size: int = VO
         for index in range(documents)
         for piece in make_document(rng, names[index % len(names)]).pieces
     )
-    every = [f"{before}{n}" for n in range(LARGEST + 1) for before in ("", " ")]
-    numbers = (number for number in every for _ in range(documents // 60))
+    spellings = [f"{before}{n}" for n in range(LARGEST + 1) for before in ("", " ")]
+    numbers = (number for number in spellings for _ in range(documents // 60))
     tokenizer.train_from_iterator(chain(texts, numbers), trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

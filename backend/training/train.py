@@ -68,8 +68,8 @@ def train(
     export = folder / "export"
     checkpoint = folder / "checkpoint.pt"
     if first and not checkpoint.exists():  # else the weights keep the vocabulary they began with
-        if known := init or tokenizer_from:
-            PreTrainedTokenizerFast.from_pretrained(known).save_pretrained(export)
+        if source := init or tokenizer_from:
+            PreTrainedTokenizerFast.from_pretrained(source).save_pretrained(export)
         else:
             save_tokenizer(export, recipe.seed)
     if processes > 1:
@@ -85,8 +85,8 @@ def train(
     matrices = [
         p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n and "lm_head" not in n
     ]
-    chosen = {id(p) for p in matrices}
-    others = [p for p in model.parameters() if id(p) not in chosen]
+    matrix_ids = {id(p) for p in matrices}
+    others = [p for p in model.parameters() if id(p) not in matrix_ids]
     dtype = torch.bfloat16 if bfloat16_pays(device) else torch.float32
     muon = Muon(matrices, lr=recipe.muon_rate, dtype=dtype)
     adam = torch.optim.AdamW(others, lr=recipe.adam_rate, betas=(0.9, 0.95), weight_decay=0.0)
@@ -97,9 +97,8 @@ def train(
         muon.load_state_dict(state["muon"])
         adam.load_state_dict(state["adam"])
         start = state["step"]
-    else:
-        if not init:
-            pair_twins(model, tokenizer, recipe.seed)
+    elif not init:
+        pair_twins(model, tokenizer, recipe.seed)
     end = min(recipe.steps, start + stop_after_steps) if stop_after_steps else recipe.steps
 
     def save(step: int) -> None:
@@ -112,29 +111,29 @@ def train(
         torch.save(state, checkpoint.with_suffix(".tmp"))
         checkpoint.with_suffix(".tmp").replace(checkpoint)
 
-    began, losses = time.perf_counter(), []
+    start_time, losses = time.perf_counter(), []
     steps = step_batches(Packer(tokenizer, recipe), start, end, device, process, processes)
     for step, batches in zip(range(start, end), steps, strict=True):
         factor = rate_factor(step, recipe)
         for optimiser, rate in ((muon, recipe.muon_rate), (adam, recipe.adam_rate)):
             for group in optimiser.param_groups:
                 group["lr"] = rate * factor
-        scale, answered, seen = torch.zeros(3, device=device).unbind()
+        scale, loss, count = torch.zeros(3, device=device).unbind()
         for batch in batches:
             ids, weights = (x.to(device, non_blocking=True) for x in batch)
             hidden = hidden_states(model, ids, dtype)
-            wanted = weights[:, 1:] > 0
-            logits = functional.linear(hidden[:, :-1][wanted], model.lm_head.weight.to(dtype))
-            each = functional.cross_entropy(logits.float(), ids[:, 1:][wanted], reduction="none")
-            share = weights[:, 1:][wanted]
+            has_loss = weights[:, 1:] > 0
+            logits = functional.linear(hidden[:, :-1][has_loss], model.lm_head.weight.to(dtype))
+            each = functional.cross_entropy(logits.float(), ids[:, 1:][has_loss], reduction="none")
+            share = weights[:, 1:][has_loss]
             (each * share).sum().backward()
             answers = each.detach()[share == 1.0]
-            scale, answered, seen = scale + share.sum(), answered + answers.sum(), seen + len(answers)
-        scale, answered, seen = add_up(model, torch.stack((scale, answered, seen)), processes)
+            scale, loss, count = scale + share.sum(), loss + answers.sum(), count + len(answers)
+        scale, loss, count = add_up(model, torch.stack((scale, loss, count)), processes)
         for p in model.parameters():
             assert p.grad is not None
             p.grad /= scale
-        losses.append(answered / seen.clamp(min=1))  # stays on the device until it is logged
+        losses.append(loss / count.clamp(min=1))  # stays on the device until it is logged
         torch.nn.utils.clip_grad_norm_(others, 1.0)
         muon.step()
         adam.step()
@@ -142,14 +141,14 @@ def train(
         adam.zero_grad(set_to_none=True)
         if not first:
             continue
+        tokens = recipe.tokens_before + (step + 1) * recipe.step_tokens
         if (step + 1) % 20 == 0 or step + 1 == end:
+            speed = (step + 1 - start) * recipe.step_tokens / (time.perf_counter() - start_time)
             row = {
                 "step": step + 1,
-                "tokens": recipe.tokens_before + (step + 1) * recipe.step_tokens,
+                "tokens": tokens,
                 "answer_loss": round(math.fsum(map(float, losses)) / len(losses), 5),
-                "tokens_per_s": round(
-                    (step + 1 - start) * recipe.step_tokens / (time.perf_counter() - began)
-                ),
+                "tokens_per_s": round(speed),
             }
             losses.clear()
             append(folder / "train.jsonl", row)
@@ -159,7 +158,6 @@ def train(
             save(step + 1)
         if check and check_every and (step + 1) % check_every == 0:
             export_model(model, export, recipe, step + 1)
-            tokens = recipe.tokens_before + (step + 1) * recipe.step_tokens
             append(folder / "checks.jsonl", {"step": step + 1, "tokens": tokens, **check(export)})
     if first:
         export_model(model, export, recipe, end)

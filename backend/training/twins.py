@@ -1,7 +1,7 @@
-"""A head start: a word begins alike with and without the space before it.
+"""A head start: a word's embeddings with and without the space before it start mostly the same.
 
-``46`` at the start of an answer and `` 46`` in a sentence are two tokens that share nothing. What is copied
-from one place to the other has to be learned for each of them; here their embeddings begin mostly the same.
+``46`` at the start of an answer and `` 46`` in a sentence are two tokens. With unrelated embeddings, copying
+from one place to the other would have to be learned for each of them.
 """
 
 from typing import Any

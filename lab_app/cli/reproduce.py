@@ -80,7 +80,7 @@ def reproduce(
         return 0
     from backend.reproduce.registry import find
     from backend.reproduce.result import markdown as in_words
-    from backend.reproduce.run import Asked, Done
+    from backend.reproduce.run import ReportEvent, Settings
     from backend.reproduce.run import reproduce as run
 
     one = find(name)
@@ -91,7 +91,7 @@ def reproduce(
     read_from: Path | Literal["hub"] | None = path_of(data) if data else None
     if data == HUB:
         read_from = HUB
-    asked = Asked(
+    asked = Settings(
         folder, requests, warmup, scale, model,
         read_from, path_of(links) if links else None,
         seed=seed, command=typed(context.params), ray=ray, workers=workers,
@@ -99,7 +99,7 @@ def reproduce(
     )  # fmt: skip
     with progress(LOG_SECONDS) as tell:
         for event in run(one, asked):
-            if isinstance(event, Done):
+            if isinstance(event, ReportEvent):
                 report = event.report
             else:
                 tell(event.text)

@@ -149,7 +149,7 @@ def print_boundaries(rows: Sequence[dict[str, Any]]) -> None:
 
 def print_summary(summary: Sequence[dict[str, Any]]) -> None:
     """The summary as a table for people."""
-    from backend.prompts.template import called
+    from backend.prompts.template import agent_label
 
     head: tuple[str, ...] = (
         "mode", "agent", "method", "right", "as full read", "agents", "blocks", "tokens", "reuses", "TTFT ms",
@@ -164,5 +164,6 @@ def print_summary(summary: Sequence[dict[str, Any]]) -> None:
     rows = [head]
     for line in summary:
         cells = ("-" if line.get(key) is None else format(line[key], form) for key, form in columns)
-        rows.append((line["mode"], called(line["agent"]) if line["agent"] else "all", line["method"], *cells))
+        agent = agent_label(line["agent"]) if line["agent"] else "all"
+        rows.append((line["mode"], agent, line["method"], *cells))
     print_table(rows, left=3)

@@ -279,7 +279,7 @@ def evaluate_embedded(
     from backend.model.load import load_model
     from backend.training.edits import QUESTIONS
     from backend.training.edits import edits as by_edit
-    from backend.training.edits import typed as by_people
+    from backend.training.edits import typed_shares as by_people
     from backend.training.evaluate import evaluate, suitability
 
     loaded = load_model(model)

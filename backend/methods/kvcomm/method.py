@@ -53,7 +53,7 @@ from backend.methods.kvcomm.options import PROFILES, KVCommOptions
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules
 from backend.methods.kvcomm.weights import Match, Turn, Weighing, Weight, base_of, of_those
 from backend.methods.plan import Compute, Plan, Reuse, Step, Term
-from backend.prompts.template import Placeholder, called
+from backend.prompts.template import Placeholder, agent_label
 from backend.records.pools import PoolState
 from backend.records.prompt import Span
 from backend.records.run import GateDecision
@@ -181,7 +181,8 @@ class KVCommMethod(Method):
         with clock.part("match"):
             matches, unknown = self._matches(context, new, log)
             if unknown:
-                reason = f"No anchor of {unknown} has been seen by agent {called(context.prompt.agent)} yet."
+                reader = agent_label(context.prompt.agent)
+                reason = f"No anchor of {unknown} has been seen by agent {reader} yet."
                 return _fallback(context, reason, gate)
             mixed = {name: self.mixed(context, name, match, log) for name, match in matches.items()}
         if new:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from backend.prompts.tasks import arithmetic, documents, drills, judging, prefixes, programs, tools
-from backend.prompts.tasks.base import Document, Piece, Style, roughened
+from backend.prompts.tasks.base import Document, Piece, Style, roughen
 
 __all__ = ["DRILLS", "SIZES", "TASKS", "Document", "Piece", "Style", "make_document"]
 
@@ -29,7 +29,7 @@ TASKS: dict[str, tuple[Maker, tuple[str, ...]]] = {
     "program": (programs.make_program, programs.KINDS),
     "prefix": (prefixes.make_prefix, prefixes.KINDS),
     "drill": (drills.make_drill, ("chain", "program")),
-    "recall": (drills.make_recall, drills.RECALL_KINDS),
+    "recall": (drills.make_recall, tuple(drills.RECALL)),
     "compare": (drills.make_compare, tuple(drills.COMPARE)),
 }
 DRILLS = ("drill", "recall", "compare")  # for training alone
@@ -62,5 +62,5 @@ def make_document(
     style = style or Style()
     document = maker(rng, style, held_out, kind or rng.choice(kinds), size)
     if task not in DRILLS and style.is_rough(rng):
-        return replace(document, pieces=roughened(rng, document.pieces))
+        return replace(document, pieces=roughen(rng, document.pieces))
     return document

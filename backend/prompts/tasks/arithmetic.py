@@ -5,7 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backend.prompts.filled_results import COMPARISONS
-from backend.prompts.tasks.base import ITEMS, NAMES, PRESET_WORDS, Document, Piece, Style, Wording, held_out
+from backend.prompts.tasks.base import (
+    ITEMS,
+    NAMES,
+    PRESET_WORDS,
+    Document,
+    Piece,
+    Style,
+    Wording,
+    is_held_out,
+)
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.roles import role_text
 from backend.prompts.tasks.stories import draw_story
@@ -43,12 +52,13 @@ class Problem:
 
     @property
     def held_out(self) -> bool:
-        return held_out(self.question)
+        return is_held_out(self.question)
 
     @property
     def solution(self) -> str:
         """The written solution."""
-        return solution_text(self.steps, self.answer)
+        lines = [f"{left} {op} {right} = {compute(left, op, right)}." for left, op, right in self.steps]
+        return " ".join([*lines, f"The answer is {self.answer}"])
 
 
 def make_problem(rng: random.Random, steps: int, d: Draw | None = None) -> Problem:
@@ -59,7 +69,7 @@ def make_problem(rng: random.Random, steps: int, d: Draw | None = None) -> Probl
     name, item = (d.name(), d.thing()) if d else (rng.choice(NAMES), rng.choice(ITEMS))
     value = rng.randint(2, 98)
     sentences = [rng.choice(START).format(n=name, a=value, i=item)]
-    done: list[tuple[int, str, int]] = []
+    solution: list[tuple[int, str, int]] = []
     for _ in range(steps):
         kinds = []
         if value <= 97:
@@ -79,18 +89,10 @@ def make_problem(rng: random.Random, steps: int, d: Draw | None = None) -> Probl
             right = 3 if value <= 33 and rng.random() < 0.4 else 2
             times = "twice" if right == 2 else "three times"
             sentences.append(f"Then {name} has {times} as many.")
-        done.append((value, op, right))
+        solution.append((value, op, right))
         value = compute(value, op, right)
     sentences.append(rng.choice(ASK).format(n=name, i=item))
-    return Problem(" ".join(sentences), tuple(done), value)
-
-
-def solution_text(steps: tuple[tuple[int, str, int], ...], answer: int | None = None) -> str:
-    """The written solution; ``answer`` is the last step's result, and is needed where there is no step."""
-    if answer is None:
-        answer = compute(*steps[-1])
-    lines = [f"{left} {op} {right} = {compute(left, op, right)}." for left, op, right in steps]
-    return " ".join([*lines, f"The answer is {answer}"])
+    return Problem(" ".join(sentences), tuple(solution), value)
 
 
 def wrong_solution(rng: random.Random, problem: Problem) -> tuple[str, int]:
@@ -103,7 +105,7 @@ def wrong_solution(rng: random.Random, problem: Problem) -> tuple[str, int]:
         lines: list[str] = []
         replaced: dict[int, int] = {}
         for index, (left, op, right) in enumerate(problem.steps):
-            # what an earlier step gave is carried on as it was written
+            # later steps use the wrong result of an earlier one
             left, right = replaced.get(left, left), replaced.get(right, right)
             right_result = compute(*problem.steps[index])
             if index == at and op in "+-" and rng.random() < 0.3:
@@ -130,7 +132,7 @@ def draw_problem(
     steps: int | None = None,
     style: Style | None = None,
 ) -> Problem:
-    """Draw a problem of the wanted side of the split, in open language as far as the style says."""
+    """Draw a problem of one side of the split, in open or the presets' language, as the style says."""
     style = style or Style("stock")
     while True:
         count = steps or rng.randint(1, max_steps)
@@ -138,54 +140,54 @@ def draw_problem(
             style.edit is None
             and (style.wording == "unseen" or (style.wording == "any" and rng.random() < 0.8))
         ):
-            text, done, answer = draw_story(rng, style, count)
-            problem = Problem(text, tuple(done), answer)
+            text, solution, answer = draw_story(rng, style, count)
+            problem = Problem(text, tuple(solution), answer)
         else:
-            own = style.edit == "names" or (style.wording == "any" and rng.random() < 0.5)
-            problem = make_problem(rng, count, style.draw(rng) if own else None)
+            open_words = style.edit == "names" or (style.wording == "any" and rng.random() < 0.5)
+            problem = make_problem(rng, count, style.draw(rng) if open_words else None)
         if problem.held_out == held_out:
             return problem
 
 
-def shown_solution(rng: random.Random, problem: Problem, right_share: float) -> tuple[str, int]:
-    """Somebody's solution, right with the given chance, and its result."""
+def draw_solution(rng: random.Random, problem: Problem, right_share: float) -> tuple[str, int]:
+    """A solution, right with the given chance, and its result."""
     if rng.random() < right_share:
         return problem.solution, problem.answer
     return wrong_solution(rng, problem)
 
 
-def versus(value: int, wanted: int) -> str:
+def equality(value: int | str, other: int | str) -> str:
     """A result beside the one that it is compared with: ``36 vs 38.``"""
-    return f"{value} vs {wanted}."
+    return f"{value} vs {other}."
 
 
-def apart(value: int, other: int) -> str:
+def distance(value: int, other: int) -> str:
     """How far two numbers are apart, in steps: ``36 < 38 is True. 38 - 36 = 2.``"""
     low, high = sorted((value, other))
-    return f"{ordered(value, '<', other)} {high} - {low} = {high - low}."
+    return f"{comparison(value, '<', other)} {high} - {low} = {high - low}."
 
 
-def ordered(left: int, sign: str, right: int) -> str:
+def comparison(left: int, sign: str, right: int) -> str:
     """Whether a comparison of two numbers holds: ``36 < 38 is True.``"""
     return f"{left} {sign} {right} is {COMPARISONS[sign](left, right)}."
 
 
-def checked(text: str, seen: list[int], numbers: Sequence[int] | None = None) -> str:
-    """A solution text with a verdict on each result seen, before the answer.
+def with_verdicts(text: str, results: list[int], numbers: Sequence[int] | None = None) -> str:
+    """A solution text with a verdict on each of others' results, before the answer.
 
-    ``numbers`` are the agents', else 1 on. Each result is restated beside one's own, and the verdict comes
-    last: a small model can tell whether two numbers are equal when they stand side by side.
+    ``numbers`` are the agents', else 1 on. Each result is restated beside the solution's own, then comes the
+    verdict: a small model recognises equal numbers when they stand side by side.
     """
-    steps, _, own = text.rpartition("The answer is ")
+    steps, _, answer = text.rpartition("The answer is ")
     lines = [
-        f"Agent {number}: {versus(value, int(own))} {'Right' if value == int(own) else 'Wrong'}."
-        for number, value in zip(numbers or range(1, len(seen) + 1), seen, strict=False)
+        f"Agent {number}: {equality(value, int(answer))} {'Right' if value == int(answer) else 'Wrong'}."
+        for number, value in zip(numbers or range(1, len(results) + 1), results, strict=False)
     ]
-    return " ".join(filter(None, [steps.strip(), *lines, f"The answer is {own}"]))
+    return " ".join(filter(None, [steps.strip(), *lines, f"The answer is {answer}"]))
 
 
-def opened(rng: random.Random, style: Style, share: float = 0.7) -> bool:
-    """Are the words around the problem a visitor's own, not the presets'?"""
+def is_open(rng: random.Random, style: Style, share: float = 0.7) -> bool:
+    """Are the words around the problem open, not the presets'?"""
     if style.edit is not None:
         return style.edit == "roles"
     return style.wording == "unseen" or (style.wording == "any" and rng.random() < share)
@@ -195,42 +197,34 @@ def question_pieces(
     rng: random.Random, style: Style, role: Wording, problem: Problem, kind: str | None = None
 ) -> list[Piece]:
     """The role, and the problem as ``user_question``; ``kind`` as :func:`roles.role_text` words it."""
-    if kind and opened(rng, style):
+    if kind and is_open(rng, style):
         d = style.draw(rng)
         text = role_text(d, kind) if d.chance(0.9) or kind == "inspector" else ""
-        before = d.pick(ROLE_WORDS.before_task)
-        return [
-            Piece((text + before).lstrip() or "Task: "),
-            Piece(problem.question, name="user_question"),
-        ]
-    return [
-        Piece(style.say(rng, role) + style_task(rng, style)),
-        Piece(problem.question, name="user_question"),
-    ]
+        text = (text + d.pick(ROLE_WORDS.before_task)).lstrip() or "Task: "
+    else:
+        text = style.say(rng, role) + task_words(rng, style)
+    return [Piece(text), Piece(problem.question, name="user_question")]
 
 
-def style_task(rng: random.Random, style: Style) -> str:
+def task_words(rng: random.Random, style: Style) -> str:
     """The words before the problem."""
     if style.wording == "any":
         return TASK.stock if rng.random() < 0.7 else rng.choice(TASK.others)
     return TASK.stock if style.wording == "stock" else rng.choice(TASK.unseen)
 
 
-def make_solver(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+def make_solver(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
     """(a) A word problem, of one to four steps where ``size`` does not say."""
-    problem = draw_problem(rng, held, style.upto(rng, 1, 4), size, style)
-    pieces = [
-        *question_pieces(rng, style, SOLVER, problem, "solver"),
-        Piece("\n"),
-        Piece(problem.solution, answer=True),
-    ]
+    problem = draw_problem(rng, held_out, style.upto(rng, 1, 4), size, style)
+    pieces = question_pieces(rng, style, SOLVER, problem, "solver")
+    pieces += [Piece("\n"), Piece(problem.solution, answer=True)]
     return Document("solver", kind, tuple(pieces), str(problem.answer), len(problem.steps))
 
 
-def make_worker(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+def make_worker(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
     """(b) An agent who sees 1 to 4 solutions of others, right or wrong; ``kind``: *inspector* gives a
     verdict on each, *analyst* only solves."""
-    problem = draw_problem(rng, held, style.upto(rng, 1, 3), None, style)
+    problem = draw_problem(rng, held_out, style.upto(rng, 1, 3), None, style)
     count = size or min(style.upto(rng, 1, 4), style.upto(rng, 1, 4))
     roles = [role for role in ROLES if role.checks == (kind == "inspector")]
     stock = style.wording == "stock"
@@ -240,24 +234,22 @@ def make_worker(rng: random.Random, style: Style, held: bool, kind: str, size: i
     if not stock and rng.random() < 0.4:
         others = [rng.choice((None, *ROLES)) for _ in range(count)]
     header = ROLE_WORDS.agent_headers[0]
-    if opened(rng, style, 0.35):
+    if is_open(rng, style, 0.35):
         header = style.draw(rng).pick(ROLE_WORDS.agent_headers)
     pieces = question_pieces(rng, style, role.wording, problem, kind)
-    seen: list[int] = []
-    # an agent's number is its own: some may have been taken out of the team
+    results: list[int] = []
+    # numbers may have gaps, as in a team without some of its agents
     numbers = list(range(1, count + 1))
     if not stock and "{i}" in header and rng.random() < 0.2:
         numbers = sorted(rng.sample(range(1, 9), count))
     for place, (number, other) in enumerate(zip(numbers, others, strict=True), 1):
-        text, value = shown_solution(rng, problem, 0.6)
+        text, value = draw_solution(rng, problem, 0.6)
         if other is not None and other.checks:
-            text = checked(text, seen, numbers)
+            text = with_verdicts(text, results, numbers)
         title = "Math Solver" if other is None else other.title
         pieces.append(Piece(header.format(i=number, t=title)))
         pieces.append(Piece(text, name=f"agent_{place}_current"))
-        seen.append(value)
-    pieces += [
-        Piece("\n"),
-        Piece(checked(problem.solution, seen, numbers) if role.checks else problem.solution, answer=True),
-    ]
+        results.append(value)
+    answer = with_verdicts(problem.solution, results, numbers) if role.checks else problem.solution
+    pieces += [Piece("\n"), Piece(answer, answer=True)]
     return Document("worker", kind, tuple(pieces), str(problem.answer), count)

@@ -78,8 +78,8 @@ class Style:
     of it open) or *unseen* (open, with words and patterns that training never shows).
     ``level``: 0 to 1, how long and hard a document may be; training raises it.
     ``edit``: the one thing that a visitor changed, see :data:`EDITS`; the rest is as ``wording`` says.
-    ``answers_first``: what answers a question over documents stands in the first of them, as a retriever
-    would put it.
+    ``answers_first``: the facts that answer a question stand in the first documents, as a retriever
+    orders them.
     """
 
     wording: str = "any"
@@ -92,7 +92,7 @@ class Style:
         return Draw(rng, self.wording == "unseen" or self.edit is not None)
 
     def is_rough(self, rng: random.Random) -> bool:
-        """Is the white space between the segments as somebody left it who edited them?"""
+        """Is the white space between the segments irregular, as after a visitor's edits?"""
         if self.edit is not None:
             return self.edit == "space"
         return self.wording != "stock" and rng.random() < 0.2
@@ -114,15 +114,15 @@ class Style:
         return rng.randint(low, low + round((high - low) * self.level))
 
 
-def held_out(text: str) -> bool:
-    """Is a problem with this text kept from training? One in 32 is."""
+def is_held_out(text: str) -> bool:
+    """Is a problem with this text held out of training? One in 32 is."""
     return hashlib.sha256(text.encode()).digest()[0] % 32 == 0
 
 
-def roughened(rng: random.Random, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+def roughen(rng: random.Random, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
     """The same document with other white space in its template text: lines joined, parted or left open.
 
-    Texts of placeholders stay, but for a space or a newline behind them now and then.
+    Placeholders' texts stay; some get a space or a newline at their end.
     """
     last = len(pieces) - 2  # the template text before the answer
     out = []
@@ -154,12 +154,8 @@ def _respaced(rng: random.Random, text: str) -> str:
         text = text.replace("\n", " \n", 1)
     elif kind == 4:
         text = text.replace(": ", ":", 1) if ": " in text else text.rstrip(" ") + rng.choice((" ", "", "\t"))
+    elif rng.random() < 0.15:
+        text = text.replace("\n", "\r\n")
     else:
-        text = (
-            text.replace("\n", "\r\n")
-            if rng.random() < 0.15
-            else " " + text
-            if rng.random() < 0.5
-            else text.lower()
-        )
+        text = " " + text if rng.random() < 0.5 else text.lower()
     return text

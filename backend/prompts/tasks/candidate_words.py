@@ -3,7 +3,7 @@
 import re
 from itertools import pairwise
 
-from backend.prompts.tasks.parts import one, pick
+from backend.prompts.tasks.parts import phrase, pick
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.words import Draw
 
@@ -21,22 +21,19 @@ def state_answer(d: Draw, value: str, unit: str, others: tuple[int, ...], form: 
     if form is not None:
         return form.format(**slots, x=0, y=0)
     if not value.isdecimal():
-        return one(d, CANDIDATES.said if d.chance(0.5) else ("{v}", "{v}", "{v}.", "{v}!"), **slots)
+        return phrase(d, CANDIDATES.said if d.chance(0.5) else ("{v}", "{v}", "{v}.", "{v}!"), **slots)
     at = d.rng.random()
     if at < 0.15 and others:
-        return one(d, CANDIDATES.longer, **slots, x=d.rng.choice(others), y=d.rng.choice(others))
-    return one(
-        d, CANDIDATES.bare if at < 0.45 else CANDIDATES.said if at < 0.8 else CANDIDATES.counted, **slots
-    )
+        return phrase(d, CANDIDATES.longer, **slots, x=d.rng.choice(others), y=d.rng.choice(others))
+    forms = CANDIDATES.bare if at < 0.45 else CANDIDATES.said if at < 0.8 else CANDIDATES.counted
+    return phrase(d, forms, **slots)
 
 
 def same_form(d: Draw, counts: bool) -> str:
     """A form that all candidates share."""
-    forms = (
-        (CANDIDATES.bare, CANDIDATES.said, CANDIDATES.said, CANDIDATES.counted)
-        if counts
-        else (("{v}", "{v}."), CANDIDATES.said)
-    )
+    forms = [("{v}", "{v}."), CANDIDATES.said]
+    if counts:
+        forms = [CANDIDATES.bare, CANDIDATES.said, CANDIDATES.said, CANDIDATES.counted]
     return d.say(pick(d, d.rng.choice(forms)))
 
 
@@ -58,14 +55,10 @@ def worked(d: Draw, text: str, unit: str) -> str:
         body = f"{chain}={value}" if tight else f"{chain} = {value}"
     opening = d.rng.choice(("", "", "", "", "We have ", "First ", "I compute ", "Work: ", "So: "))
     endings = (
-        "",
-        "",
-        f". So {value}.",
-        f", so it is {value}.",
-        f". The answer is {value}",
-        f". Answer: {value}",
-    )
-    return opening + body + d.rng.choice((*endings, f". It is {value} {unit}.", "."))
+        "", "", f". So {value}.", f", so it is {value}.", f". The answer is {value}", f". Answer: {value}",
+        f". It is {value} {unit}.", ".",
+    )  # fmt: skip
+    return opening + body + d.rng.choice(endings)
 
 
 def unit_of(question: str) -> str | None:

@@ -3,8 +3,8 @@
 import random
 from collections.abc import Sequence
 
-from backend.prompts.tasks.base import COLORS, NAMES, PRESET_WORDS, Document, Piece, Style, held_out
-from backend.prompts.tasks.facts import Said, choose, draw_story
+from backend.prompts.tasks.base import COLORS, NAMES, PRESET_WORDS, Document, Piece, Style, is_held_out
+from backend.prompts.tasks.facts import Statement, choose, draw_story
 from backend.prompts.tasks.layouts import draw_layout
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.whole_facts import Sentence, draw_whole_story
@@ -17,8 +17,8 @@ LANDS: tuple[str, ...] = PRESET_WORDS.lands
 FOODS: tuple[str, ...] = PRESET_WORDS.foods
 
 READER = "You read documents. Find each fact and answer the question."
-STOCK = 0.32  # of what training sees
-WHOLE = 0.5  # of the others: facts that are written whole
+STOCK = 0.32  # share of training documents in the presets' words
+WHOLE = 0.5  # share of the others whose facts are written whole
 # by relation: its sentence, and the question about it
 FACTS: dict[str, str] = PRESET_WORDS.facts
 ONE_HOP: dict[str, str] = PRESET_WORDS.one_hop
@@ -34,6 +34,7 @@ TWO_HOPS = {
 } | {("city", "land"): "The city that {s} lives in has what weather?"}
 KINDS = ("one-hop", "two-hop")
 Fact = tuple[str, str, str]  # subject, relation, object
+Written = Statement | Sentence
 
 
 def sentence(fact: Fact) -> str:
@@ -45,16 +46,16 @@ def draw_facts(rng: random.Random, kind: str, count: int) -> tuple[str, list[Fac
     """The question, the facts that answer it, and others; a subject has one object per relation."""
     people = rng.sample(NAMES, min(len(NAMES), count + 3))
     subject = people[0]
-    known: dict[tuple[str, str], str] = {}
+    objects: dict[tuple[str, str], str] = {}
 
     def add(who: str, relation: str) -> Fact | None:
-        if (who, relation) in known:
+        if (who, relation) in objects:
             return None
         options = [x for x in RANGE[relation] if x != who and (x in people or relation in ("city", "land"))]
         if relation in ("color", "food"):
             options = list(RANGE[relation])
-        known[who, relation] = rng.choice(options)
-        return who, relation, known[who, relation]
+        objects[who, relation] = rng.choice(options)
+        return who, relation, objects[who, relation]
 
     if kind == "one-hop":
         relation = rng.choice(list(ONE_HOP))
@@ -78,21 +79,21 @@ def draw_facts(rng: random.Random, kind: str, count: int) -> tuple[str, list[Fac
     return question, facts, others
 
 
-def make_documents(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+def make_documents(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
     """(d) ``size`` documents (else up to 10) of some facts, and a question of one or two hops.
 
     The answer states each hop as the documents do: ``Nina helps Hugo. Hugo lives in Rome.``
     """
     if style.wording == "stock" or (style.wording == "any" and size != 1 and rng.random() < STOCK):
-        return _stock(rng, style, held, kind, size)
-    return _open(rng, style, held, kind, size)
+        return _stock(rng, style, held_out, kind, size)
+    return _open(rng, style, held_out, kind, size)
 
 
-def _stock(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+def _stock(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
     count = size or min(style.upto(rng, 3, 10), style.upto(rng, 3, 10))
     while True:
         texts, question, facts = _draw(rng, kind, count, style)
-        if held_out(question + " ".join(texts)) == held:
+        if is_held_out(question + " ".join(texts)) == held_out:
             break
     hops = " ".join(map(sentence, facts))
     answer = facts[-1][2]
@@ -100,13 +101,13 @@ def _stock(rng: random.Random, style: Style, held: bool, kind: str, size: int | 
     return Document("documents", kind, pieces, answer, count)
 
 
-def stock_pieces(reader: str, texts: Sequence[str], question: str, said: str) -> tuple[Piece, ...]:
-    """The prompt over documents in the presets' words, and what is answered."""
+def stock_pieces(reader: str, texts: Sequence[str], question: str, answer: str) -> tuple[Piece, ...]:
+    """The prompt over documents in the presets' words, and the answer."""
     pieces = [Piece(reader)]
     for number, text in enumerate(texts, 1):
         pieces += [Piece(f"\nDocument {number}:\n"), Piece(text, name=f"document_{number}")]
     pieces += [Piece("\nThe question is: "), Piece(question, name="user_question"), Piece("\n")]
-    return (*pieces, Piece(said, answer=True))
+    return (*pieces, Piece(answer, answer=True))
 
 
 def _draw(rng: random.Random, kind: str, count: int, style: Style) -> tuple[list[str], str, list[Fact]]:
@@ -126,69 +127,69 @@ def _draw(rng: random.Random, kind: str, count: int, style: Style) -> tuple[list
     return texts, question, facts
 
 
-def _open(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
-    hops = KINDS.index(kind) + 1
+def _open(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
+    hop_count = KINDS.index(kind) + 1
     while True:
         draw = style.draw(rng)
         most = 3 + round(7 * style.level)
         count = size or min(rng.randint(1, most), rng.randint(1, most))
-        beside = max(count, 2) - hops + rng.randint(0, 1 + round((2 + count * 1.4) * style.level))
+        extra = max(count, 2) - hop_count + rng.randint(0, 1 + round((2 + count * 1.4) * style.level))
         whole = style.wording == "any" and draw.chance(WHOLE)
-        story = (draw_whole_story if whole else draw_story)(draw, hops, max(1, beside))
-        texts, needed, found = _written(draw, count, story.needed, story.others, style.answers_first)
-        if held_out(story.question + " ".join(texts)) == held:
+        story = (draw_whole_story if whole else draw_story)(draw, hop_count, max(1, extra))
+        texts, hops, last = _write_documents(draw, count, story.needed, story.others, style.answers_first)
+        if is_held_out(story.question + " ".join(texts)) == held_out:
             break
     layout = draw_layout(draw, count)
-    # the answer stands as it does in the text, with a capital where it begins a sentence
-    answer = story.answer if story.answer in found else start_sentence(story.answer)
-    told = " ".join(text if text.endswith(".") else f"{text}." for text in dict.fromkeys(needed))
-    pieces = [*layout.pieces(texts, story.question), Piece(f"{told} The answer is {answer}", answer=True)]
-    return Document("documents", kind, tuple(pieces), answer, count)
+    # with a capital where the text has it at the start of a sentence
+    answer = story.answer if story.answer in last else start_sentence(story.answer)
+    reasoning = " ".join(text if text.endswith(".") else f"{text}." for text in dict.fromkeys(hops))
+    target = Piece(f"{reasoning} The answer is {answer}", answer=True)
+    return Document("documents", kind, (*layout.pieces(texts, story.question), target), answer, count)
 
 
-def _written(
-    draw: Draw, count: int, needed: Sequence[Said | Sentence], others: Sequence[Said | Sentence], first: bool
+def _write_documents(
+    draw: Draw, count: int, needed: Sequence[Written], others: Sequence[Written], answers_first: bool
 ) -> tuple[list[str], list[str], str]:
     """The documents' texts, the sentences that hold the needed facts, and the last of these facts in it."""
     rng = draw.rng
-    shelves: list[list[Said | Sentence | None]] = [[] for _ in range(count)]
-    if first or count >= len(needed):
-        homes = rng.sample(range(min(count, len(needed)) if first else count), min(count, len(needed)))
-    else:
-        homes = []
+    shelves: list[list[Written | None]] = [[] for _ in range(count)]
+    homes: list[int] = []
+    if answers_first or count >= len(needed):
+        firsts = min(count, len(needed))
+        homes = rng.sample(range(firsts if answers_first else count), firsts)
     homes += [rng.randrange(count) for _ in needed[len(homes) :]]
-    for said, home in zip(needed, homes, strict=True):
-        shelves[home].append(said)
-    for said in others:
+    for fact, home in zip(needed, homes, strict=True):
+        shelves[home].append(fact)
+    for fact in others:
         empty = [shelf for shelf in shelves if not shelf]
-        rng.choice(empty or shelves).append(said)
+        rng.choice(empty or shelves).append(fact)
     fillers = [shelf for shelf in shelves if not shelf]
     fillers += [shelf for shelf in shelves if shelf and draw.chance(0.08)]
     for shelf in fillers:
         shelf.append(None)
-    # one way to set a document's sentences side by side, mostly the same in all
+    # sentences are separated in the same way in all documents
     mark = "" if draw.chance(0.06) else "."
     between = rng.choices((" ", "\n", "\n- "), (80, 14, 6))[0] if mark else "\n"
     joined = 0.12 if mark and draw.chance(0.3) else 0.0
-    homes_of: dict[int, str] = {}
+    sentence_of: dict[int, str] = {}
     texts = []
     for shelf in shelves:
         rng.shuffle(shelf)
         sentences: list[str] = []
         while shelf:
-            one = shelf.pop()
-            if one is None:
+            head = shelf.pop()
+            if head is None:
                 sentences.append(choose(draw, DOCUMENTS.fillers).rstrip("." if not mark else ""))
                 continue
-            held, text = [one], one.text
+            facts, text = [head], head.text
             if shelf and (other := shelf[-1]) and draw.chance(joined):
-                held.append(other)
+                facts.append(other)
                 shelf.pop()
-                text += rng.choice((" and ", ", and ", ", but ", "; ")) + held[1].text
+                text += rng.choice((" and ", ", and ", ", but ", "; ")) + facts[1].text
             sentences.append(start_sentence(text) + mark)
-            for fact in held:
-                homes_of[id(fact)] = sentences[-1]
+            for fact in facts:
+                sentence_of[id(fact)] = sentences[-1]
         lead = "- " if between == "\n- " else ""
         texts.append(lead + between.join(sentences))
-    found = [homes_of[id(said)] for said in needed]
-    return texts, found, found[-1]
+    hops = [sentence_of[id(fact)] for fact in needed]
+    return texts, hops, hops[-1]

@@ -1,51 +1,56 @@
 """Drills: the bare skills that every task needs, at ten times the density of a task.
 
-Training waits for three things: to calculate, to find what stands behind a key, and to tell whether two
-numbers are equal. A drill asks for one of them again and again over one prompt; only what can be known is
-an answer, so no loss is spent on which question comes next. Drills are for training alone.
+Three skills take longest to learn: calculating, finding the value of a key, and comparing two numbers. A
+drill asks for one of them many times over one prompt. Only the answers have a loss, not which question comes
+next. Drills are for training alone.
 """
 
 import random
+from collections.abc import Iterable
 
 from backend.prompts.tasks.arithmetic import (
-    apart,
+    comparison,
+    distance,
     draw_problem,
+    draw_solution,
+    equality,
     make_problem,
-    ordered,
-    shown_solution,
 )
 from backend.prompts.tasks.base import COLORS, ITEMS, NAMES, Document, Piece, Style
 from backend.prompts.tasks.documents import CITIES, FOODS, draw_facts, sentence
 from backend.prompts.tasks.facts import draw_story
 from backend.prompts.tasks.judge_words import role_text
-from backend.prompts.tasks.judging import GLANCES, ROLES, beside, judgement, selection_text
+from backend.prompts.tasks.judging import GLANCES, ROLES, judgement, selection_text
 from backend.prompts.tasks.program_forms import draw_open
 from backend.prompts.tasks.programs import draw_program
 from backend.prompts.tasks.story_teller import compute
 from backend.prompts.tasks.words import Draw, start_sentence
 
+#: Questions and their answers.
+Queries = list[tuple[str, str]]
 WORDS: tuple[str, ...] = (*NAMES, *ITEMS, *COLORS, *CITIES, *FOODS)
 
 
-def make_drill(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+def make_drill(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
     """A chain of bare calculations, each with the last result; or the run of a long program."""
     if kind == "program":
         form, lines = rng.choice(("straight", "branch", "loop")), size or 8
-        if rng.random() < 0.7:  # an open one has a shorter run: what it may do is more
+        if rng.random() < 0.7:  # an open one is shorter, since its statements vary more
             lines = min(lines, 5)
             source, text, value = draw_open(style.draw(rng), form, lines)
         else:
             source, text, value = draw_program(rng, form, lines)
         return Document("drill", kind, (Piece(source + "\n"), Piece(text, answer=True)), str(value), lines)
     problem = make_problem(rng, size or 14)
-    asked = [(f"{left} {op} {right} =", f" {compute(left, op, right)}.") for left, op, right in problem.steps]
-    return Document("drill", kind, (Piece("Compute.\n"), *queries(asked)), str(problem.answer), len(asked))
+    queries = [(f"{a} {op} {b} =", f" {compute(a, op, b)}.") for a, op, b in problem.steps]
+    pieces = (Piece("Compute.\n"), *query_pieces(queries))
+    return Document("drill", kind, pieces, str(problem.answer), len(queries))
 
 
-def queries(asked: list[tuple[str, str]]) -> list[Piece]:
-    """Questions and answers in turn, of which the answers are trained: ``red means`` `` 12.``"""
+def query_pieces(queries: Queries) -> list[Piece]:
+    """Questions and answers in turn; only answers are trained: ``red means`` `` 12.``"""
     pieces = []
-    for number, (stem, answer) in enumerate(asked):
+    for number, (stem, answer) in enumerate(queries):
         pieces += [Piece((" " if number else "") + stem), Piece(answer, answer=True)]
     return pieces
 
@@ -71,19 +76,19 @@ def letters(draw: Draw) -> str:
     return case("".join(draw.rng.choice(LETTERS) for _ in range(draw.rng.randint(1, 5))))
 
 
-def _copy(draw: Draw, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
+def _copy(draw: Draw, count: int, level: float) -> tuple[list[str], Queries]:
     """Words, letters and numbers, once more in the same order."""
-    # what has no sense comes first: nothing but the text before can tell what follows
+    # at low levels mostly without meaning: only the text before predicts what follows
     senseless = draw.chance(0.7 - 0.4 * level)
     numbers = draw.rng.choice((0.1, 0.3, 0.5))
-    head, *rest = (
+    head, *tail = (
         str(draw.number()) if draw.chance(numbers) else letters(draw) if senseless else any_word(draw)
         for _ in range(count * 4)
     )
-    return [" ".join((head, *rest))], [(head, " " + " ".join(rest) + ".")]
+    return [" ".join((head, *tail))], [(head, " " + " ".join(tail) + ".")]
 
 
-def _pairs(draw: Draw, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
+def _pairs(draw: Draw, count: int, level: float) -> tuple[list[str], Queries]:
     """Words and what they mean: a number or another word, at first side by side, then with a verb between."""
     rng = draw.rng
     keys: dict[str, str] = {}
@@ -96,11 +101,11 @@ def _pairs(draw: Draw, count: int, level: float) -> tuple[list[str], list[tuple[
     pairs = [
         (key + verb, f" {draw.number() if rng.random() < 0.6 else any_word(draw)}.") for key in keys.values()
     ]
-    asked = rng.sample(pairs, len(pairs))
-    return [" ".join(map("".join, pairs))], asked + rng.sample(pairs, len(pairs))
+    queries = rng.sample(pairs, len(pairs))
+    return [" ".join(map("".join, pairs))], queries + rng.sample(pairs, len(pairs))
 
 
-def _facts(draw: Draw, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
+def _facts(draw: Draw, count: int, level: float) -> tuple[list[str], Queries]:
     """Facts of documents, and their ends."""
     rng = draw.rng
     if draw.chance(0.3):
@@ -108,7 +113,7 @@ def _facts(draw: Draw, count: int, level: float) -> tuple[list[str], list[tuple[
         ends = [sentence(fact)[:-1].rpartition(" ")[::2] for fact in (*needed, *others)]
     else:
         story = draw_story(draw, 1, count + rng.randint(0, count // 2))
-        facts = [said for said in (*story.needed, *story.others) if said.text.endswith(" " + said.object)]
+        facts = [fact for fact in (*story.needed, *story.others) if fact.text.endswith(" " + fact.object)]
         ends = [(start_sentence(s.text.removesuffix(" " + s.object)), s.object) for s in facts]
     rng.shuffle(ends)
     shelves = [ends[number::count] for number in range(count)]
@@ -116,17 +121,17 @@ def _facts(draw: Draw, count: int, level: float) -> tuple[list[str], list[tuple[
         f"Document {number}:\n" + " ".join(f"{stem} {end}." for stem, end in shelf)
         for number, shelf in enumerate((shelf for shelf in shelves if shelf), 1)
     ]
-    every = " ".join(texts)
-    asked = [(stem, f" {end}.") for stem, end in ends if every.count(stem + " ") == 1]
-    if not asked:
+    prompt = " ".join(texts)
+    queries = [(stem, f" {end}.") for stem, end in ends if prompt.count(stem + " ") == 1]
+    if not queries:
         return _facts(draw, count, level)
-    return texts, rng.sample(asked, len(asked))
+    return texts, rng.sample(queries, len(queries))
 
 
-def _sections(draw: Draw, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
+def _sections(draw: Draw, count: int, level: float) -> tuple[list[str], Queries]:
     """A result in each numbered section, further from its number the higher the level.
 
-    The result has to know in which section it stands: that is what a candidate read alone does not.
+    Trains the model to tie a result to its section, which a candidate's text read alone does not show.
     """
     rng = draw.rng
     numbers = list(range(1, count + 1))
@@ -134,7 +139,7 @@ def _sections(draw: Draw, count: int, level: float) -> tuple[list[str], list[tup
         numbers = rng.sample(range(1, 13), count)
     word = rng.choice(("Candidate", "Agent", "Part", "Section"))
     cue = " The answer is" if rng.random() < 0.2 + level else ""
-    texts, asked = [], []
+    texts, queries = [], []
     for number in numbers:
         value = rng.randint(0, 99) if draw.chance(0.6) else draw.number()
         filler = "".join(
@@ -143,30 +148,31 @@ def _sections(draw: Draw, count: int, level: float) -> tuple[list[str], list[tup
         )
         text = f"{filler}{cue} {value}"
         texts.append(f"{word} {number}:" + ("\n" + text[1:] if rng.random() < 0.3 + level else text))
-        asked.append((f"{word} {number}:", f" {value}."))
-    return texts, rng.sample(asked, len(asked)) + (rng.sample(asked, len(asked)) if level < 0.5 else [])
+        queries.append((f"{word} {number}:", f" {value}."))
+    rounds = 2 if level < 0.5 else 1
+    return texts, [query for _ in range(rounds) for query in rng.sample(queries, len(queries))]
 
 
-def _candidates(draw: Draw, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
+def _candidates(draw: Draw, count: int, level: float) -> tuple[list[str], Queries]:
     """Results of numbered candidates, who show their work or only the result."""
     rng = draw.rng
     problem = draw_problem(rng, False, 1 + round(level))
-    short = rng.random() > level
-    texts, asked = [], []
+    is_short = rng.random() > level
+    texts, queries = [], []
     word = rng.choice(("Candidate", "Agent"))
     for number in range(1, count + 1):
-        if short:
+        if is_short:
             value = rng.randint(0, 99) if draw.chance(0.6) else draw.number()
             text = f"The answer is {value}"
         else:
-            text, value = shown_solution(rng, problem, 0.3)
+            text, value = draw_solution(rng, problem, 0.3)
         texts.append(f"{word} {number}:\n{text}")
-        asked.append((f"{word} {number}:", f" {value}."))
-    again = rng.sample(asked, len(asked))
-    return texts, again if rng.random() < 0.5 else asked + again
+        queries.append((f"{word} {number}:", f" {value}."))
+    shuffled = rng.sample(queries, len(queries))
+    return texts, shuffled if rng.random() < 0.5 else queries + shuffled
 
 
-def _roles(draw: Draw, count: int, level: float) -> tuple[list[str], list[tuple[str, str]]]:
+def _roles(draw: Draw, count: int, level: float) -> tuple[list[str], Queries]:
     """Who writes to whom, and what "I" and "you" have."""
     rng = draw.rng
     stock = draw.chance(0.25)
@@ -179,8 +185,8 @@ def _roles(draw: Draw, count: int, level: float) -> tuple[list[str], list[tuple[
         " ".join(f"{a} writes to {b}." for a, b in letters),
         " ".join(map("".join, rng.sample(halves, 2))),
     ]
-    asked = [(a, " writes.") for a, _ in letters] + [(b, " reads.") for _, b in letters] + halves
-    return texts, rng.sample(asked, len(asked))
+    queries = [(a, " writes.") for a, _ in letters] + [(b, " reads.") for _, b in letters] + halves
+    return texts, rng.sample(queries, len(queries))
 
 
 RECALL = {
@@ -191,18 +197,14 @@ RECALL = {
     "candidates": _candidates,
     "roles": _roles,
 }
-RECALL_KINDS = tuple(RECALL)
 
 
-def make_recall(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
-    """Look-ups in one prompt, one after the other: what a drill does for arithmetic, done for retrieval."""
+def make_recall(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
+    """Many look-ups in one prompt: a drill for retrieval."""
     count = size or rng.randint(3, 4 + round(6 * style.level))
-    texts, asked = RECALL[kind](style.draw(rng), count, style.level)
-    pieces = (Piece("Recall.\n" + "\n".join(texts) + "\n"), *queries(asked[:16]))
-    return Document("recall", kind, pieces, asked[-1][1], count)
-
-
-Asked = list[tuple[str, str]]
+    texts, queries = RECALL[kind](style.draw(rng), count, style.level)
+    pieces = (Piece("Recall.\n" + "\n".join(texts) + "\n"), *query_pieces(queries[:16]))
+    return Document("recall", kind, pieces, queries[-1][1], count)
 
 
 def _number(d: Draw) -> int:
@@ -225,20 +227,20 @@ def _value(d: Draw, words: bool) -> str:
     return d.rng.choice((d.place, d.color, d.name, d.word))()
 
 
-def _equal(d: Draw, count: int) -> Asked:
+def _equal(d: Draw, count: int) -> Queries:
     """Pairs of numbers or words, equal or not."""
-    asked = []
+    queries = []
     words = d.chance(0.25)
     for _ in range(count):
-        mine = other = _value(d, words)
+        value = other = _value(d, words)
         if d.chance(0.5):
-            other = _value(d, True) if words else str(_near(d, int(mine)))
+            other = _value(d, True) if words else str(_near(d, int(value)))
         who, verdicts = d.rng.choice(
             (("Candidate", "Right Wrong"), ("Candidate", "Same Differs"), ("Agent", "Right Wrong"))
         )
-        word = verdicts.split()[mine != other]
-        asked.append((f"{who} {d.rng.randint(1, 9)}: {beside(other, mine)}", f" {word}."))
-    return asked
+        word = verdicts.split()[value != other]
+        queries.append((f"{who} {d.rng.randint(1, 9)}: {equality(other, value)}", f" {word}."))
+    return queries
 
 
 def _pair(d: Draw) -> tuple[int, int]:
@@ -246,33 +248,37 @@ def _pair(d: Draw) -> tuple[int, int]:
     return left, _near(d, left)
 
 
-def _order(d: Draw, count: int) -> Asked:
+def _order(d: Draw, count: int) -> Queries:
     """Pairs of numbers, in order or not."""
-    drawn = [ordered(left, d.rng.choice("<>"), right) for left, right in (_pair(d) for _ in range(count))]
-    return [(stem + sign, end) for stem, sign, end in (text.partition(" is") for text in drawn)]
+    pairs = (_pair(d) for _ in range(count))
+    return _verdicts(comparison(left, d.rng.choice("<>"), right) for left, right in pairs)
 
 
-def _apart(d: Draw, count: int) -> Asked:
+def _distance(d: Draw, count: int) -> Queries:
     """Pairs of numbers, and how far they are apart."""
-    drawn = [apart(*_pair(d)) for _ in range(count)]
-    return [(stem + sign, end) for stem, sign, end in (text.partition(" is") for text in drawn)]
+    return _verdicts(distance(*_pair(d)) for _ in range(count))
 
 
-def _same(d: Draw, count: int) -> Asked:
+def _verdicts(texts: Iterable[str]) -> Queries:
+    """Queries for what follows ``is``."""
+    return [(stem + sign, end) for stem, sign, end in (text.partition(" is") for text in texts)]
+
+
+def _same(d: Draw, count: int) -> Queries:
     """A row of numbers or words, for each the last one before it that is equal."""
     words = d.chance(0.25)
-    some = list({_value(d, words) for _ in range(d.rng.randint(2, 6))})
+    values = list({_value(d, words) for _ in range(d.rng.randint(2, 6))})
     last: dict[str, int] = {}
-    asked = []
+    queries = []
     for number in range(1, count + 1):
-        value = d.rng.choice(sorted(some))
-        asked.append((f"Candidate {number}: {value}. Same as", f" {last.get(value, 0)}."))
+        value = d.rng.choice(sorted(values))
+        queries.append((f"Candidate {number}: {value}. Same as", f" {last.get(value, 0)}."))
         last[value] = number
-    return asked
+    return queries
 
 
-def _glance(d: Draw, count: int) -> Asked:
-    """What a judge at a glance does, and nothing around it."""
+def _glance(d: Draw, count: int) -> Queries:
+    """A judge at a glance, without steps and without a question."""
     rng = d.rng
     kind, first = rng.choice(GLANCES), _number(d)
     values = [first, _near(d, first), _near(d, first)]
@@ -286,10 +292,11 @@ def _glance(d: Draw, count: int) -> Asked:
     return [(f"{role}{read}\n", selection_text(tuple(sorted(best))))]
 
 
-COMPARE = {"equal": _equal, "order": _order, "apart": _apart, "same": _same, "glance": _glance}
+COMPARE = {"equal": _equal, "order": _order, "apart": _distance, "same": _same, "glance": _glance}
 
 
-def make_compare(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+def make_compare(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
     """Pairs of numbers: equal or not, in order or not, how far apart; or which of a row are equal."""
-    asked = COMPARE[kind](style.draw(rng), size or 12)
-    return Document("compare", kind, (Piece("Compare.\n"), *queries(asked)), asked[-1][1], len(asked))
+    queries = COMPARE[kind](style.draw(rng), size or 12)
+    pieces = (Piece("Compare.\n"), *query_pieces(queries))
+    return Document("compare", kind, pieces, queries[-1][1], len(queries))

@@ -1,4 +1,4 @@
-"""Facts in open wording, a question about them, and what answers it: what a visitor's documents may say."""
+"""Facts in open wording, as in visitors' documents, a question about them, and its answer."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from functools import cache
 
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.relations import RELATIONS, VERBS, Relation
-from backend.prompts.tasks.words import Draw, split, start_sentence
+from backend.prompts.tasks.words import INNERMOST, Draw, split, start_sentence
 
 DOCUMENTS = phrases("documents")
 DOMAINS = phrases("domains")
 WORDS = phrases("words")
 
 
-# a fact with another subject or object does not answer; two of these are one
+# words for the same property: a fact about either answers the question
 SAME = {"color": "colour", "town": "city", "meal": "food", "dish": "food", "game": "sport"}
 TRIES = 400
+FIRST_WORDS = ("Where", "Who", "What", "Which", "How", "When", "Tell", "Name")  # of questions
+Key = tuple[str, ...]  # what a question asks for, see Statement.keys
 # what a relation may be about, and the kind of its object
 ABOUTS = {
     "favourite": DOMAINS.favourites,
@@ -32,7 +34,7 @@ ABOUTS = {
 def choose(draw: Draw, patterns: tuple[str, ...], *, nested: bool = False, noun: bool = False) -> str:
     """One pattern of a list with its choices made, of this document's side; empty where none fits.
 
-    ``nested``: the subject is a description, which takes no ``'s``; ``noun``: it has to be one itself.
+    ``nested``: the subject is a description, which takes no ``'s``; ``noun``: the pattern has to be one.
     """
     options = _options(patterns, nested, noun, draw.unseen)
     return draw.rng.choice(draw.rng.choice(options)) if options else ""
@@ -42,38 +44,33 @@ def choose(draw: Draw, patterns: tuple[str, ...], *, nested: bool = False, noun:
 def _options(
     patterns: tuple[str, ...], nested: bool, noun: bool, unseen: bool
 ) -> tuple[tuple[str, ...], ...]:
-    """What fits of each pattern, of one side; of both where that side has none."""
+    """The fitting sentences of each pattern, of one side of the split; of both where that side has none."""
 
     def fits(text: str) -> bool:
         if nested and ("{s}'s" in text or (noun and not text.endswith(" {s}"))):
             return False
         return bool(text) and not (noun and text.startswith("what "))
 
-    every = [tuple(filter(fits, expanded(pattern))) for pattern in patterns]
-    trained, kept = split(tuple(itertools.chain.from_iterable(every)))
-    if unseen and not kept:
-        return tuple(filter(None, every))
-    mine = [tuple(text for text in made if text in (kept if unseen else trained)) for made in every]
-    return tuple(filter(None, mine))
+    expansions = [tuple(filter(fits, expand(pattern))) for pattern in patterns]
+    side = split(tuple(itertools.chain.from_iterable(expansions)))[unseen]
+    if not unseen or side:
+        expansions = [tuple(text for text in texts if text in side) for texts in expansions]
+    return tuple(filter(None, expansions))
 
 
 @cache
-def expanded(pattern: str) -> tuple[str, ...]:
+def expand(pattern: str) -> tuple[str, ...]:
     """Every sentence of a pattern with its choices made."""
-    inner = _INNERMOST.search(pattern)
-    if inner is None:
+    if (inner := INNERMOST.search(pattern)) is None:
         return (re.sub(r" ([.,?!])", r"\1", re.sub(r" +", " ", pattern).strip()),)
     body = inner[0][1:-1]
     options = [*body.split("|"), *([""] if inner[0][0] == "[" else [])]
-    made = (expanded(pattern[: inner.start()] + option + pattern[inner.end() :]) for option in options)
-    return tuple(dict.fromkeys(itertools.chain.from_iterable(made)))
-
-
-_INNERMOST = re.compile(r"\([^()\[\]]*\)|\[[^()\[\]]*\]")
+    expansions = (expand(pattern[: inner.start()] + option + pattern[inner.end() :]) for option in options)
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(expansions)))
 
 
 @dataclass(frozen=True)
-class Said:
+class Statement:
     """A fact and the sentence that says it, without its capital and its full stop."""
 
     relation: Relation
@@ -83,14 +80,14 @@ class Said:
     text: str
 
     @property
-    def keys(self) -> tuple[tuple[str, ...], ...]:
-        """What a question may ask about: this is its only answer where no other fact has that key."""
+    def keys(self) -> tuple[Key, ...]:
+        """Questions that this fact answers; the only answer if no other fact has the same key."""
         about = SAME.get(self.about, self.about)
-        found: list[tuple[str, ...]] = [(self.subject.lower(), self.relation.group, about)]
-        found.append((self.object.lower(), self.relation.group, about, "back"))
+        keys: list[Key] = [(self.subject.lower(), self.relation.group, about)]
+        keys.append((self.object.lower(), self.relation.group, about, "back"))
         if self.relation.mutual:
-            found += [(self.object.lower(), *found[0][1:]), (self.subject.lower(), *found[1][1:])]
-        return tuple(found)
+            keys += [(self.object.lower(), *keys[0][1:]), (self.subject.lower(), *keys[1][1:])]
+        return tuple(keys)
 
 
 @dataclass(frozen=True)
@@ -98,8 +95,8 @@ class Story:
     """A question, the facts that answer it one after the other, other facts, and the answer."""
 
     question: str
-    needed: tuple[Said, ...]
-    others: tuple[Said, ...]
+    needed: tuple[Statement, ...]
+    others: tuple[Statement, ...]
     answer: str
 
 
@@ -109,44 +106,41 @@ class Cast:
     def __init__(self, draw: Draw) -> None:
         self.draw = draw
         self.used: set[str] = set()
-        self.known: dict[str, list[str]] = {}
+        self.members: dict[str, list[str]] = {}
 
     def new(self, domain: str, subject: bool = False) -> str:
         """Somebody or something that was not there before."""
         for attempt in range(60):
-            text = self._one(domain, subject)
+            text = self._draw(domain, subject)
             words = {w for w in re.findall(r"\w+", text.lower()) if w not in ("the", "a", "my", "of")}
             if attempt > 50 or not words & self.used:
                 break
         self.used |= words
-        self.known.setdefault(domain, []).append(text)
+        self.members.setdefault(domain, []).append(text)
         return text
 
     def any(self, domain: str, again: float) -> str:
         """Somebody or something, at times one that was there before."""
-        if domain in self.known and self.draw.chance(again):
-            return self.draw.rng.choice(self.known[domain])
+        if domain in self.members and self.draw.chance(again):
+            return self.draw.rng.choice(self.members[domain])
         return self.new(domain)
 
-    def _one(self, domain: str, subject: bool) -> str:
+    def _draw(self, domain: str, subject: bool) -> str:
         draw = self.draw
         if domain.startswith("the "):
-            return "the " + self._one(domain[4:], subject)
+            return "the " + self._draw(domain[4:], subject)
         if domain == "person":
             return draw.pick_word(WORDS.somebody) if subject and draw.chance(0.1) else draw.name()
         if domain == "place":
-            return (
-                draw.place()
-                if draw.chance(0.9)
-                else f"{draw.pick(('New', 'Old', 'Port', 'San'))} {draw.place()}"
-            )
+            first = "" if draw.chance(0.9) else draw.pick(("New", "Old", "Port", "San"))
+            return f"{first} {draw.place()}".lstrip()
         if domain == "years":
             return str(draw.rng.randint(2, 99))
-        if domain in ("number", "year", "time", "price"):
-            if domain == "time":
-                return f"{draw.rng.randint(1, 23)}:{draw.pick(('00', '15', '30', '45', '10', '50'))}"
-            if domain == "year":
-                return str(draw.rng.randint(1400, 2030))
+        if domain == "time":
+            return f"{draw.rng.randint(1, 23)}:{draw.pick(('00', '15', '30', '45', '10', '50'))}"
+        if domain == "year":
+            return str(draw.rng.randint(1400, 2030))
+        if domain in ("number", "price"):
             number = draw.number(2)
             return f"{number} {draw.pick(DOMAINS.values['unit'])}" if domain == "price" else str(number)
         if domain in ("word", "made-up") or draw.chance(0.12):
@@ -160,11 +154,10 @@ class Cast:
 def draw_story(draw: Draw, hops: int, count: int) -> Story:
     """A question of one hop or two, and ``count`` facts that do not answer it.
 
-    Many of them say the same of others, or something else of those whom the question is about.
+    Many of them state the same relation of other subjects, or other relations of the question's subjects.
     """
     for _ in range(TRIES):
-        story = _story(draw, hops, count)
-        if story is not None:
+        if story := _story(draw, hops, count):
             return story
     raise ValueError(f"no story of {hops} hops and {count} other facts was found")
 
@@ -177,7 +170,7 @@ def pick_relation(draw: Draw, options: list[Relation]) -> Relation:
 
 
 @dataclass(frozen=True)
-class _Filled:
+class _Topic:
     """A relation with what it is about."""
 
     relation: Relation
@@ -186,40 +179,31 @@ class _Filled:
     v: str
 
     @classmethod
-    def new(cls, draw: Draw, relation: Relation) -> _Filled:
+    def new(cls, draw: Draw, relation: Relation) -> _Topic:
         k, object_ = "", relation.object
         if relation.about:
             k = draw.pick(tuple(ABOUTS[relation.about]))
             object_ = ABOUTS[relation.about][k]
-        uses = any("{v}" in text for text in relation.says)
-        verb = draw.word() if uses else ""
+        verb = draw.word() if any("{v}" in text for text in relation.says) else ""
         return cls(relation, object_, k, verb.rstrip("s") or verb)
 
-    def say(self, draw: Draw, subject: str, object_: str) -> Said:
+    def say(self, draw: Draw, subject: str, object_: str) -> Statement:
         text = self.fill(choose(draw, self.relation.says), subject, object_)
-        return Said(self.relation, subject, object_, self.k or self.v, text)
+        return Statement(self.relation, subject, object_, self.k or self.v, text)
 
     def fill(self, pattern: str, subject: str = "", object_: str = "") -> str:
-        who = self.object == "person"
+        who = "who" if self.object == "person" else "what"
         article = "an" if object_[:1].lower() in tuple("aeiou") else "a"
-        return pattern.format(
-            s=subject,
-            o=object_,
-            k=self.k,
-            v=self.v,
-            a=article,
-            W="Who" if who else "What",
-            w="who" if who else "what",
-        )
+        return pattern.format(s=subject, o=object_, k=self.k, v=self.v, a=article, W=who.capitalize(), w=who)
 
     def ask(self, draw: Draw, subject: str, nested: bool) -> str:
         """A question for the object; ``subject`` is a description where it is nested."""
         relation, at = self.relation, draw.rng.random()
-        told = choose(draw, relation.told, nested=nested)
+        clause = choose(draw, relation.told, nested=nested)
         noun = choose(draw, relation.that, nested=nested, noun=True)
         simple = choose(draw, relation.asks, nested=nested)
-        if told and at < 0.2:
-            return choose(draw, DOCUMENTS.ask_told).format(t=self.fill(told, subject))
+        if clause and at < 0.2:
+            return choose(draw, DOCUMENTS.ask_told).format(t=self.fill(clause, subject))
         if noun and (at < 0.4 or not simple):
             return self.fill(choose(draw, DOCUMENTS.ask_noun).replace("{n}", self.fill(noun, subject)))
         return self.fill(simple, subject)
@@ -234,15 +218,15 @@ class _Filled:
 
 def _story(draw: Draw, hops: int, count: int) -> Story | None:
     cast = Cast(draw)
-    needed: list[Said] = []
-    last = _Filled.new(draw, pick_relation(draw, [r for r in RELATIONS if hops == 1 or r.subject in BRIDGES]))
+    needed: list[Statement] = []
+    last = _Topic.new(draw, pick_relation(draw, [r for r in RELATIONS if hops == 1 or r.subject in BRIDGES]))
     kinds = [last]
     back = hops == 1 and bool(last.relation.back) and draw.chance(0.25)
     if hops == 1:
         subject, object_ = cast.new(last.relation.subject, True), cast.new(last.object)
         needed.append(last.say(draw, subject, object_))
         question = last.ask_back(draw, object_) if back else last.ask(draw, subject, False)
-        asked = [needed[0].keys[1 if back else 0]]
+        keys = [needed[0].keys[1 if back else 0]]
     else:
         bridge = last.relation.subject
         forward = [r for r in RELATIONS if r.that and bridge in _objects(r) and r.name != last.relation.name]
@@ -250,7 +234,7 @@ def _story(draw: Draw, hops: int, count: int) -> Story | None:
         backwards = bool(behind) and (not forward or draw.chance(0.3))
         if not behind and not forward:
             return None
-        first = _Filled.new(draw, pick_relation(draw, behind if backwards else forward))
+        first = _Topic.new(draw, pick_relation(draw, behind if backwards else forward))
         if not backwards and first.object != bridge:
             return None
         kinds.append(first)
@@ -263,26 +247,31 @@ def _story(draw: Draw, hops: int, count: int) -> Story | None:
             return None
         noun = first.fill(noun, start, start)
         question = last.ask(draw, noun, True)
-        asked = [needed[0].keys[1 if backwards else 0], needed[1].keys[0]]
-    others = _others(draw, cast, kinds, needed, asked, count)
+        keys = [needed[0].keys[1 if backwards else 0], needed[1].keys[0]]
+    others = _others(draw, cast, kinds, needed, keys, count)
     story = Story(
-        _asked(draw, question),
+        _as_typed(draw, question),
         tuple(needed),
         tuple(others),
         needed[-1].subject if back else needed[-1].object,
     )
-    return story if unique(story, asked) else None
+    return story if unique(story, keys) else None
 
 
 def _others(
-    draw: Draw, cast: Cast, kinds: list[_Filled], needed: list[Said], asked: list[tuple[str, ...]], count: int
-) -> list[Said]:
-    """Facts beside the needed ones: the same of others, something else of the same ones, and any."""
-    found: list[Said] = []
-    seen = {key for said in needed for key in said.keys}
-    subjects = {said.subject: said.relation.subject for said in needed}
+    draw: Draw,
+    cast: Cast,
+    kinds: list[_Topic],
+    needed: list[Statement],
+    question_keys: list[Key],
+    count: int,
+) -> list[Statement]:
+    """Other facts: needed relations of other subjects, other relations of needed subjects, and any."""
+    others: list[Statement] = []
+    used = {key for statement in needed for key in statement.keys}
+    subjects = {statement.subject: statement.relation.subject for statement in needed}
     attempts = 0
-    while len(found) < count and attempts < 20 * count + 20:
+    while len(others) < count and attempts < 20 * count + 20:
         attempts += 1
         at = draw.rng.random()
         kind = draw.rng.choice(kinds)
@@ -294,43 +283,34 @@ def _others(
                 options = [r for r in RELATIONS if r.subject == subjects[subject]]
             else:
                 options, subject = RELATIONS, ""
-            kind = _Filled.new(draw, pick_relation(draw, options))
+            kind = _Topic.new(draw, pick_relation(draw, options))
             kinds = [*kinds, kind] if draw.chance(0.3) else kinds
             subject = subject or cast.any(kind.relation.subject, 0.4)
-        said = kind.say(draw, subject, cast.any(kind.object, 0.2))
-        if said.subject == said.object or said.keys[0] in seen or any(key in asked for key in said.keys):
+        statement = kind.say(draw, subject, cast.any(kind.object, 0.2))
+        keys = set(statement.keys)
+        new = keys if statement.relation.mutual else {statement.keys[0]}
+        if statement.subject == statement.object or used & new or keys.intersection(question_keys):
             continue
-        if said.relation.mutual and seen.intersection(said.keys):
-            continue
-        seen |= {said.keys[0]} | (set(said.keys) if said.relation.mutual else set())
-        subjects.setdefault(said.subject, said.relation.subject)
-        found.append(said)
-    return found
+        used |= new
+        subjects.setdefault(statement.subject, statement.relation.subject)
+        others.append(statement)
+    return others
 
 
-def unique(story: Story, asked: list[tuple[str, ...]]) -> bool:
+def unique(story: Story, question_keys: list[Key]) -> bool:
     """Does one fact alone answer each hop?"""
-    keys = [set(said.keys) for said in (*story.needed, *story.others)]
-    return all(sum(key in own for own in keys) == 1 for key in asked)
+    key_sets = [set(statement.keys) for statement in (*story.needed, *story.others)]
+    return all(sum(key in keys for keys in key_sets) == 1 for key in question_keys)
 
 
-def _asked(draw: Draw, question: str) -> str:
+def _as_typed(draw: Draw, question: str) -> str:
     """The question as somebody types it."""
-    if draw.chance(0.12):
-        question = question.rstrip("?.")
-        if draw.chance(0.5) and question.split()[0] in (
-            "Where",
-            "Who",
-            "What",
-            "Which",
-            "How",
-            "When",
-            "Tell",
-            "Name",
-        ):
-            question = question[0].lower() + question[1:]
-        return question
-    return start_sentence(question)
+    if not draw.chance(0.12):
+        return start_sentence(question)
+    question = question.rstrip("?.")
+    if draw.chance(0.5) and question.split()[0] in FIRST_WORDS:
+        question = question[0].lower() + question[1:]
+    return question
 
 
 def _objects(relation: Relation) -> set[str]:

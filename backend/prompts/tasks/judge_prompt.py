@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from backend.prompts.tasks.arithmetic import Problem, checked, draw_problem, wrong_solution
-from backend.prompts.tasks.base import Piece, Style, held_out
+from backend.prompts.tasks.arithmetic import Problem, draw_problem, with_verdicts, wrong_solution
+from backend.prompts.tasks.base import Piece, Style, is_held_out
 from backend.prompts.tasks.candidate_words import same_form, state_answer, unit_of, worked
 from backend.prompts.tasks.judge_words import role_text
-from backend.prompts.tasks.parts import joined, one, opened, pick, settled
+from backend.prompts.tasks.parts import is_open, join_pieces, phrase, pick, settle
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.question_words import open_question, open_values
 from backend.prompts.tasks.story_teller import compute
@@ -19,16 +19,16 @@ CANDIDATES = phrases("candidates")
 JUDGES = phrases("judges")
 
 
-SOLVING = ("right", "all", "corrects")  # what needs the judge's own solution
+SOLVING = ("right", "all", "corrects")  # kinds that need the judge's own solution
 LARGEST = 9999
-NONE = "none"  # what a candidate has that gives no result
+NONE = "none"  # the result of a candidate that gives none
 Value = int | str
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A judge's prompt, and what its candidates say. ``numbers`` are those that stand before them."""
+class JudgePrompt:
+    """A judge's prompt and its candidates' results; ``numbers`` are the candidates'."""
 
     pieces: tuple[Piece, ...]
     problem: Problem | None
@@ -48,62 +48,59 @@ class Case:
     @property
     def held_out(self) -> bool:
         """Split by the question; by the candidates where there is none."""
-        return held_out(self.question or "\n".join(self.texts))
+        return is_held_out(self.question or "\n".join(self.texts))
 
 
 def draw_results(rng: random.Random, kind: str, problem: Problem, count: int) -> list[tuple[str, int]]:
     """Texts and results of the candidates: a few different solutions, some of them shared."""
-    pool = [(problem.solution, problem.answer)]
-    for _ in range(count if kind == "closest" else 2):
-        pool.append(wrong_solution(rng, problem))
-    return spread(rng, kind, pool, count)
+    wrong = (wrong_solution(rng, problem) for _ in range(count if kind == "closest" else 2))
+    return spread(rng, kind, [(problem.solution, problem.answer), *wrong], count)
 
 
 def spread(rng: random.Random, kind: str, pool: Sequence[T], count: int) -> list[T]:
-    """Who of ``count`` candidates gives what; the first of the pool is right."""
-    some = list(pool)
+    """One of the pool for each of ``count`` candidates; the pool's first is the right one."""
+    options = list(pool)
     if kind in SOLVING:
         share = rng.choice((0.25, 0.5, 0.75))
-        rest = (1 - share) / (len(some) - 1)
-        return rng.choices(some, [share, *[rest] * (len(some) - 1)], k=count)
-    rng.shuffle(some)
+        other_share = (1 - share) / (len(options) - 1)
+        return rng.choices(options, [share, *[other_share] * (len(options) - 1)], k=count)
+    rng.shuffle(options)
     if kind == "differs":
-        return rng.choices(some, [0.65, 0.25, *[0.1] * (len(some) - 2)], k=count)
-    return rng.choices(some, k=count)
+        return rng.choices(options, [0.65, 0.25, *[0.1] * (len(options) - 2)], k=count)
+    return rng.choices(options, k=count)
 
 
 def draw_prompt(
-    rng: random.Random, style: Style, held: bool, kind: str, count: int, role: str, form: str = ""
-) -> Shown:
+    rng: random.Random, style: Style, held_out: bool, kind: str, count: int, role: str, form: str = ""
+) -> JudgePrompt:
     """Draw a judge's prompt over ``count`` candidates.
 
-    ``role`` is the presets' one, to which ``form`` belongs: what a judge is told that writes a number alone.
+    ``role`` is the presets'; ``form`` is added where the judge has to write the number alone.
     """
-    own, style = style, settled(rng, style)
+    original, style = style, settle(rng, style)
     d = style.draw(rng)
     while True:
-        case = _draw_case(rng, d, style, own, held, kind, count, bool(form))
-        if case.held_out == held:
+        case = _draw_case(d, style, original, held_out, kind, count, bool(form))
+        if case.held_out == held_out:
             break
     header, gap = "Candidate {i}:", "\n"
-    if opened(rng, style, "names"):
+    if is_open(rng, style, "names"):
         header, gap = pick(d, CANDIDATES.headers), d.rng.choice(("\n", " "))
     numbers = tuple(range(1, count + 1))
     if "{i}" in header and style.wording != "stock" and d.chance(0.06):
         numbers = (1, *sorted(rng.sample(range(2, 10), count - 1)))
     names = d.names(count)
     letters = "ABCDEF" if d.chance(0.8) else "abcdef"
-    people = (
-        [pick(d, CANDIDATES.role_names) for _ in range(count)]
-        if header.count("{") > 1
-        else d.rng.sample(CANDIDATES.role_names, count)
-    )
+    if header.count("{") > 1:
+        people = [pick(d, CANDIDATES.role_names) for _ in range(count)]
+    else:
+        people = d.rng.sample(CANDIDATES.role_names, count)
     candidates = []
     for at, text in enumerate(case.texts):
         head = header.format(i=numbers[at], l=letters[at], n=names[at], r=people[at])
         candidates.append([Piece(head + gap), Piece(text, name=f"candidate_{at + 1}")])
     firsts = _firsts(header, letters[0], names[0])
-    if opened(rng, style, "roles"):
+    if is_open(rng, style, "roles"):
         role = role_text(d, kind, firsts, style.level)
         if form:
             role = f"{role} {pick(d, JUDGES.forms)}"
@@ -111,11 +108,12 @@ def draw_prompt(
             role = ""
     else:
         role += form
-    asked = []
+    question = []
     if case.question:
-        lead = pick(d, CANDIDATES.leads) if opened(rng, style) else "The task is: "
-        asked = [Piece(lead), Piece(case.question, name="user_question")]
-    return Shown(_laid_out(d, style, role, asked, candidates), case.problem, tuple(case.results), numbers)
+        lead = pick(d, CANDIDATES.leads) if is_open(rng, style) else "The task is: "
+        question = [Piece(lead), Piece(case.question, name="user_question")]
+    pieces = _lay_out(d, style, role, question, candidates)
+    return JudgePrompt(pieces, case.problem, tuple(case.results), numbers)
 
 
 def _firsts(header: str, letter: str, name: str) -> tuple[str, ...]:
@@ -130,59 +128,59 @@ def _firsts(header: str, letter: str, name: str) -> tuple[str, ...]:
     return ("candidate 1", "candidate 1", "number 1", "no. 1", "candidate one")
 
 
-def _laid_out(
-    d: Draw, style: Style, role: str, asked: list[Piece], candidates: list[list[Piece]]
+def _lay_out(
+    d: Draw, style: Style, role: str, question: list[Piece], candidates: list[list[Piece]]
 ) -> tuple[Piece, ...]:
     """The blocks in some order, a line between them."""
-    order = [[Piece(role)], asked, *candidates]
-    at = d.rng.random() if opened(d.rng, style) else 1.0
+    order = [[Piece(role)], question, *candidates]
+    at = d.rng.random() if is_open(d.rng, style) else 1.0
     if at < 0.1:
-        order = [asked, *candidates, [Piece(role)]]
+        order = [question, *candidates, [Piece(role)]]
     elif at < 0.22:
-        order = [[Piece(role)], *candidates, asked]
+        order = [[Piece(role)], *candidates, question]
     blocks = [block for block in order if block and (block[0].text or len(block) > 1)]
     pieces: list[Piece] = []
     for block in blocks:
         pieces += [Piece("\n" if pieces else ""), *block]
-    return joined([*pieces, Piece("\n")])
+    return join_pieces([*pieces, Piece("\n")])
 
 
 def _draw_case(
-    rng: random.Random, d: Draw, style: Style, own: Style, held: bool, kind: str, count: int, glance: bool
+    d: Draw, style: Style, original: Style, held_out: bool, kind: str, count: int, glance: bool
 ) -> Case:
+    rng = d.rng
     if style.wording != "stock" and style.edit is None:
         at = rng.random()
-        if kind in SOLVING:
-            if at < 0.25:
-                return _sum_case(d, style, kind, count)
-        elif at < 0.15:
+        if at < (0.25 if kind in SOLVING else 0.15):
             return _sum_case(d, style, kind, count)
-        elif at < 0.6:
-            return _open_case(d, style, kind, count, asked=at < 0.38)
-    problem = draw_problem(rng, held, style.upto(rng, 1, 3), style=style)
-    drawn = draw_results(rng, kind, problem, count)
+        if at < 0.6 and kind not in SOLVING:
+            return _open_case(d, style, kind, count, with_question=at < 0.38)
+    problem = draw_problem(rng, held_out, style.upto(rng, 1, 3), style=style)
+    solutions = draw_results(rng, kind, problem, count)
     if style.wording != "stock":
-        drawn = _arranged(d, kind, drawn, [value == problem.answer for _, value in drawn])
-    results: list[Value] = [value for _, value in drawn]
-    if opened(rng, style, "words"):
+        solutions = _arrange(d, kind, solutions, [value == problem.answer for _, value in solutions])
+    results: list[Value] = [value for _, value in solutions]
+    if is_open(rng, style, "words"):
         unit = unit_of(problem.question) or d.thing()
-        texts = _told(d, style, results, unit, [text for text, _ in drawn])
+        texts = _candidate_texts(d, style, results, unit, [text for text, _ in solutions])
         return _unclear(d, kind, Case(problem.question, results, texts, problem))
-    trained = own.wording == "any"
+    trained = original.wording == "any"
     short = rng.random() > 0.2 + 0.6 * style.level and trained
     if glance:
         short = not trained or rng.random() < 0.7
     texts = []
-    seen: list[int] = []
+    values: list[int] = []
     inspected = not glance and not short and rng.random() < 0.35
-    for number, (text, value) in enumerate(drawn, 1):
-        shown = checked(text, seen) if inspected and number % 2 == 0 else text
-        texts.append(f"The answer is {value}" if short else shown)
-        seen.append(value)
+    for number, (text, value) in enumerate(solutions, 1):
+        body = with_verdicts(text, values) if inspected and number % 2 == 0 else text
+        texts.append(f"The answer is {value}" if short else body)
+        values.append(value)
     return Case(problem.question, results, texts, problem)
 
 
-def _told(d: Draw, style: Style, results: Sequence[Value], unit: str, works: Sequence[str] = ()) -> list[str]:
+def _candidate_texts(
+    d: Draw, style: Style, results: Sequence[Value], unit: str, works: Sequence[str] = ()
+) -> list[str]:
     """What candidates write: their work, or only a result."""
     show = 0.0
     if works and d.chance(0.15 + 0.5 * style.level):
@@ -199,19 +197,19 @@ def _told(d: Draw, style: Style, results: Sequence[Value], unit: str, works: Seq
     return texts
 
 
-def _several(d: Draw, kind: str, pool: list[T], count: int) -> list[T]:
-    """As :func:`spread`; for *closest* rarely the same twice."""
+def _spread_results(d: Draw, kind: str, pool: list[T], count: int) -> list[T]:
+    """As :func:`spread`; for *closest* mostly without repetition."""
     if kind == "closest" and d.chance(0.6):
         return d.rng.sample(pool, count)
     return spread(d.rng, kind, pool, count)
 
 
-def _arranged(d: Draw, kind: str, drawn: list[T], good: list[bool]) -> list[T]:
-    """For *corrects* often a wrong one first: there is something to correct."""
-    if kind != "corrects" or all(good) or not d.chance(0.6):
-        return drawn
-    at = good.index(False)
-    return [drawn[at], *drawn[:at], *drawn[at + 1 :]]
+def _arrange(d: Draw, kind: str, candidates: list[T], is_right: list[bool]) -> list[T]:
+    """For *corrects* often a wrong one first, so that there is something to correct."""
+    if kind != "corrects" or all(is_right) or not d.chance(0.6):
+        return candidates
+    at = is_right.index(False)
+    return [candidates[at], *candidates[:at], *candidates[at + 1 :]]
 
 
 def _unclear(d: Draw, kind: str, case: Case) -> Case:
@@ -230,15 +228,15 @@ def _near(d: Draw, value: int) -> int:
     while True:
         at = rng.random()
         if at < 0.45:
-            found = value + rng.choice((-1, 1, -2, 2, -10, 10, -100, 100, rng.randint(-9, 9)))
+            number = value + rng.choice((-1, 1, -2, 2, -10, 10, -100, 100, rng.randint(-9, 9)))
         elif at < 0.6:
-            found = int(str(value)[::-1])
+            number = int(str(value)[::-1])
         elif at < 0.7:
-            found = int(str(value) + rng.choice("0123456789"))
+            number = int(str(value) + rng.choice("0123456789"))
         else:
-            found = d.number(0, LARGEST)
-        if 0 <= found <= LARGEST and found != value:
-            return found
+            number = d.number(0, LARGEST)
+        if 0 <= number <= LARGEST and number != value:
+            return number
 
 
 def _sum_case(d: Draw, style: Style, kind: str, count: int) -> Case:
@@ -255,22 +253,22 @@ def _sum_case(d: Draw, style: Style, kind: str, count: int) -> Case:
         steps.append((value, op, right))
         value = compute(value, op, right)
     tight = d.chance(0.4)
-    written = str(steps[0][0]) + "".join(f"{op}{n}" if tight else f" {op} {n}" for _, op, n in steps)
-    words = written
+    formula = str(steps[0][0]) + "".join(f"{op}{n}" if tight else f" {op} {n}" for _, op, n in steps)
+    words = formula
     if not tight and d.chance(0.15):
-        words = written.replace("+", "plus").replace("-", "minus").replace("*", "times")
+        words = formula.replace("+", "plus").replace("-", "minus").replace("*", "times")
     pool = [value, *(_near(d, value) for _ in range(count if kind == "closest" else 2))]
-    drawn = _several(d, kind, pool, count)
-    drawn = _arranged(d, kind, drawn, [one == value for one in drawn])
-    results: list[Value] = list(drawn)
+    values = _spread_results(d, kind, pool, count)
+    values = _arrange(d, kind, values, [phrase == value for phrase in values])
+    results: list[Value] = list(values)
     sep = "=" if tight else " = "
-    works = [f"{written}{sep}{v}" for v in drawn]
-    texts = _told(d, style, results, d.thing(), works)
-    problem = Problem(one(d, CANDIDATES.sums, e=words), tuple(steps), value)
+    works = [f"{formula}{sep}{v}" for v in values]
+    texts = _candidate_texts(d, style, results, d.thing(), works)
+    problem = Problem(phrase(d, CANDIDATES.sums, e=words), tuple(steps), value)
     return _unclear(d, kind, Case(problem.question, results, texts, problem))
 
 
-def _open_case(d: Draw, style: Style, kind: str, count: int, asked: bool) -> Case:
+def _open_case(d: Draw, style: Style, kind: str, count: int, with_question: bool) -> Case:
     """A question that cannot be worked out, or none at all: the candidates alone decide."""
     sorts = ("number",) if kind == "closest" else ("number", "number", "place", "color", "name", "word")
     sort = d.rng.choice(sorts)
@@ -281,7 +279,7 @@ def _open_case(d: Draw, style: Style, kind: str, count: int, asked: bool) -> Cas
         pool = [first, *(_near(d, first) for _ in range(others))]
     else:
         pool = list(open_values(d, sort, others + 1))
-    results = _several(d, kind, pool, count)
-    texts = _told(d, style, results, d.thing())
-    question = open_question(d, sort) if asked else ""
+    results = _spread_results(d, kind, pool, count)
+    texts = _candidate_texts(d, style, results, d.thing())
+    question = open_question(d, sort) if with_question else ""
     return _unclear(d, kind, Case(question, results, texts))

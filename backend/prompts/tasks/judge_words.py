@@ -1,11 +1,11 @@
-"""How people tell a judge what to select: who it is, what it should find, and how it should work.
+"""How people instruct a judge: who it is, what it should select, and how it should work.
 
-A role is put together of lists, so that each kind is said in thousands of ways. The kinds are told apart by
-the words for what is selected alone; a role without such words asks for the first right candidate.
+A role combines lists, so that each kind has thousands of wordings. Only the words for what is selected
+distinguish the kinds; a role without such words asks for the first right candidate.
 """
 
 from backend.prompts.tasks.base import ASIDES
-from backend.prompts.tasks.parts import one, pick
+from backend.prompts.tasks.parts import phrase, pick
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.words import Draw, start_sentence
 
@@ -15,32 +15,31 @@ JUDGES = phrases("judges")
 def role_text(d: Draw, kind: str, firsts: tuple[str, ...], level: float) -> str:
     """A role in open language. ``firsts``: ways to name the first candidate besides those of any list."""
     if kind == "right" and d.chance(0.06):
-        return one(d, JUDGES.plain, c=d.rng.choice(JUDGES.nouns)[1])
+        return phrase(d, JUDGES.plain, c=d.rng.choice(JUDGES.nouns)[1])
     a, c = d.rng.choice(JUDGES.nouns[:1] * 6 + JUDGES.nouns)
     first = d.rng.choice((*firsts, "the first one", "the first", f"the first {a}"))
     slots = {"a": a, "c": "candidates" if c == "ones" else c, "f": first}
-    asked = d.rng.random()
-    if asked < 0.25:
-        said = one(d, JUDGES.questions[kind], **slots)
+    at = d.rng.random()
+    if at < 0.25:
+        request = phrase(d, JUDGES.questions[kind], **slots)
     else:
-        extra = asked < (0.55 if kind == "majority" else 0.38)
+        extra = at < (0.55 if kind == "majority" else 0.38)
         do = (
-            one(d, JUDGES.requests[kind], **slots)
+            phrase(d, JUDGES.requests[kind], **slots)
             if extra
-            else f"{pick(d, JUDGES.verbs)} {one(d, JUDGES.goals[kind], **slots)}"
+            else f"{pick(d, JUDGES.verbs)} {phrase(d, JUDGES.goals[kind], **slots)}"
         )
         while not extra and do.startswith("list the first"):
-            do = f"{pick(d, JUDGES.verbs)} {one(d, JUDGES.goals[kind], **slots)}"
-        said = one(d, JUDGES.leads, do=do, **slots) if d.chance(0.4) else start_sentence(do) + "."
+            do = f"{pick(d, JUDGES.verbs)} {phrase(d, JUDGES.goals[kind], **slots)}"
+        request = phrase(d, JUDGES.leads, do=do, **slots) if d.chance(0.4) else start_sentence(do) + "."
         if d.chance(0.12) and not extra:
-            said = start_sentence(one(d, JUDGES.goals[kind], **slots)) + d.rng.choice(
-                (".", "?", "!", ", please.")
-            )
-    parts = [said]
-    if d.chance(0.25 + 0.4 * level) and not said.startswith(("You are", "As ")):
-        parts.insert(0, one(d, JUDGES.who, **slots))
+            request = start_sentence(phrase(d, JUDGES.goals[kind], **slots))
+            request += d.rng.choice((".", "?", "!", ", please."))
+    parts = [request]
+    if d.chance(0.25 + 0.4 * level) and not request.startswith(("You are", "As ")):
+        parts.insert(0, phrase(d, JUDGES.who, **slots))
     while d.chance(0.15 + 0.2 * level):
-        aside = one(d, JUDGES.how, **slots) if d.chance(0.7) else pick(d, ASIDES)
+        aside = phrase(d, JUDGES.how, **slots) if d.chance(0.7) else pick(d, ASIDES)
         if aside in parts:
             break
         parts.insert(0 if d.chance(0.15) else len(parts), aside)

@@ -3,38 +3,25 @@
 A judge goes through the candidates one by one, restates each result beside the one that it is compared
 with, says its verdict and the best so far, and only then names the best. Ties are reported as sets.
 
-Results are numbers, and for the criteria that only ask what is equal also words. What the judge selects is
-said by its role alone; one that does not say it asks for the first right candidate.
+Results are numbers, and words too for the criteria that only ask what is equal. Only the role says what the
+judge selects; one without a criterion asks for the first right candidate.
 
-A judge may also be asked for nothing but the number (*glance*). It then writes no steps in which it could
-compare, so the candidates have to be compared where they are read: each by what it sees of those before it.
+A judge may also be asked for the number alone (*glance*). It then writes no steps in which it could compare,
+so the comparison happens while the candidates are read: each attends to those before it.
 """
 
 import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from backend.prompts.tasks.arithmetic import Problem, apart
+from backend.prompts.tasks.arithmetic import Problem, distance, equality
 from backend.prompts.tasks.base import PRESET_WORDS, Document, Piece, Style
-from backend.prompts.tasks.judge_prompt import SOLVING, Shown, Value, draw_prompt, draw_results
-
-__all__ = [
-    "GLANCES",
-    "KINDS",
-    "NUMBER_ALONE",
-    "ROLES",
-    "beside",
-    "draw_results",
-    "judgement",
-    "make_glance",
-    "make_judge",
-    "selection_text",
-]
+from backend.prompts.tasks.judge_prompt import SOLVING, JudgePrompt, Value, draw_prompt
 
 # kind: what the judge selects, in the presets' words; the open ones are in judge_words.py
 ROLES: dict[str, str] = PRESET_WORDS.criteria
 KINDS = tuple(ROLES)
-GLANCES = ("differs", "majority")  # what can be told from the results alone
+GLANCES = ("differs", "majority")  # kinds that the results alone decide
 NUMBER_ALONE = " Write only: The best candidate is its number."
 
 
@@ -55,23 +42,23 @@ def judgement(
 ) -> tuple[str, tuple[int, ...], str]:
     """The judge's text up to its answer, the selected candidates and the final answer.
 
-    Every line ends with the best so far, so that the next one has only to keep it or to change it.
-    ``numbers`` are the candidates', 1 and up unless given. Only who solves the problem needs one.
+    Every line ends with the best so far, which the next one keeps or changes. ``numbers`` are the
+    candidates', 1 and up by default. Only the kinds of ``SOLVING`` need a problem.
     """
     rows = list(zip(numbers or range(1, len(results) + 1), results, strict=True))
-    shown = dict(rows)
+    by_number = dict(rows)
     if kind in SOLVING:
         assert problem is not None
-        lines, best = _against_mine(kind, problem.answer, rows)
+        lines, best = _against_answer(kind, problem.answer, rows)
         if steps := problem.solution.rpartition("The answer")[0].strip():
             lines.insert(0, steps)
         final = str(problem.answer)
     elif kind == "majority":
         lines, best = _votes(rows)
-        final = " and ".join(dict.fromkeys(str(shown[number]) for number in best))
+        final = " and ".join(dict.fromkeys(str(by_number[number]) for number in best))
     else:
         lines, best = _against_first(kind, rows)
-        final = str(shown[best[0]] if best else results[0])
+        final = str(by_number[best[0]] if best else results[0])
     lines.append(selection_text(tuple(best)))
     return " ".join(lines), tuple(best), final
 
@@ -79,46 +66,41 @@ def judgement(
 Rows = list[tuple[int, Value]]
 
 
-def beside(value: Value, wanted: Value) -> str:
-    """A result beside the one that it is compared with: ``36 vs 38.``"""
-    return f"{value} vs {wanted}."
-
-
-def _against_mine(kind: str, mine: int, rows: Rows) -> tuple[list[str], list[int]]:
+def _against_answer(kind: str, answer: int, rows: Rows) -> tuple[list[str], list[int]]:
     lines: list[str] = []
     best: list[int] = []
     wrong_before = False
     for number, value in rows:
-        word = "Right" if value == mine else "Wrong"
+        word = "Right" if value == answer else "Wrong"
         if kind == "corrects" and word == "Right" and wrong_before:
             word = "Corrects"
-        wrong_before = wrong_before or word == "Wrong"
+        wrong_before |= word == "Wrong"
         counts = word == ("Corrects" if kind == "corrects" else "Right")
         if counts and (kind == "all" or not best):
             best.append(number)
-        lines.append(f"Candidate {number}: {beside(value, mine)} {word}. Best {listed(best)}.")
+        lines.append(f"Candidate {number}: {equality(value, answer)} {word}. Best {listed(best)}.")
     return lines, best
 
 
 def _against_first(kind: str, rows: Rows) -> tuple[list[str], list[int]]:
-    (one, first), *rest = rows
-    lines = [f"Candidate {one}: {first}."]
+    (number, first), *others = rows
+    lines = [f"Candidate {number}: {first}."]
     best: list[int] = []
     least = -1
-    for number, value in rest:
+    for number, value in others:
         start = f"Candidate {number}:"
         if kind == "differs":
             if value != first and not best:
                 best = [number]
             word = "Differs" if value != first else "Same"
-            lines.append(f"{start} {beside(value, first)} {word}. Best {listed(best)}.")
+            lines.append(f"{start} {equality(value, first)} {word}. Best {listed(best)}.")
             continue
-        distance = abs(int(value) - int(first))
-        if not best or distance < least:
-            best, least = [number], distance
-        elif distance == least:
+        gap = abs(int(value) - int(first))
+        if not best or gap < least:
+            best, least = [number], gap
+        elif gap == least:
             best.append(number)
-        lines.append(f"{start} {apart(int(value), int(first))} Best {least}: {listed(best)}.")
+        lines.append(f"{start} {distance(int(value), int(first))} Best {least}: {listed(best)}.")
     return lines, best
 
 
@@ -140,27 +122,29 @@ def _votes(rows: Rows) -> tuple[list[str], list[int]]:
     return lines, best
 
 
-def _draw(rng: random.Random, style: Style, held: bool, kind: str, size: int | None, form: str) -> Shown:
+def _draw(
+    rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None, form: str = ""
+) -> JudgePrompt:
     count = size or min(style.upto(rng, 2, 6), style.upto(rng, 2, 6))
-    return draw_prompt(rng, style, held, kind, count, ROLES[kind], form)
+    return draw_prompt(rng, style, held_out, kind, count, ROLES[kind], form)
 
 
-def make_glance(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+def make_glance(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
     """(c) A judge over ``size`` candidates (else 2 to 6) who names the best and writes nothing else."""
-    shown = _draw(rng, style, held, kind, size, NUMBER_ALONE)
-    _, best, _ = judgement(kind, shown.problem, shown.results, shown.numbers)
-    pieces = (*shown.pieces, Piece(selection_text(tuple(sorted(best))), answer=True))
-    document = Document("glance", kind, pieces, "", len(shown.results), best)
+    prompt = _draw(rng, style, held_out, kind, size, NUMBER_ALONE)
+    _, best, _ = judgement(kind, prompt.problem, prompt.results, prompt.numbers)
+    pieces = (*prompt.pieces, Piece(selection_text(tuple(sorted(best))), answer=True))
+    document = Document("glance", kind, pieces, "", len(prompt.results), best)
     return replace(document, answer=document.selection)
 
 
-def make_judge(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+def make_judge(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
     """(c) A judge over ``size`` candidates (else 2 to 6), who reads whole solutions or only results.
 
-    Some candidates are inspectors, whose texts speak of the results before theirs (as in the presets
-    where agents work one after the other).
+    Some candidates are inspectors, who comment on the results before theirs (as in the presets where agents
+    work one after the other).
     """
-    shown = _draw(rng, style, held, kind, size, "")
-    text, best, final = judgement(kind, shown.problem, shown.results, shown.numbers)
-    pieces = (*shown.pieces, Piece(f"{text} The answer is {final}", answer=True))
-    return Document("judge", kind, pieces, final, len(shown.results), best)
+    prompt = _draw(rng, style, held_out, kind, size)
+    text, best, final = judgement(kind, prompt.problem, prompt.results, prompt.numbers)
+    pieces = (*prompt.pieces, Piece(f"{text} The answer is {final}", answer=True))
+    return Document("judge", kind, pieces, final, len(prompt.results), best)

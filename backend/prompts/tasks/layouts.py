@@ -13,7 +13,7 @@ LAYOUTS = phrases("layouts")
 Phrases = tuple[str, ...]
 
 
-# brackets that belong to a label, which are no choice of a pattern
+# brackets of a label, which would be choices in a pattern
 BRACKETS = str.maketrans("«»⟨⟩", "()[]")
 
 
@@ -29,18 +29,18 @@ class Layout:
 
     def pieces(self, texts: Sequence[str], question: str) -> list[Piece]:
         """The prompt, up to where the answer begins."""
-        asked = [Piece(self.label), Piece(question, name="user_question")]
-        read = []
+        asks = [Piece(self.label), Piece(question, name="user_question")]
+        reads = []
         for number, (head, text) in enumerate(zip(self.heads, texts, strict=True), 1):
             before = (self.between if number > 1 else "") + head
-            read += [Piece(before), Piece(text, name=f"document_{number}")]
-        parts = [asked, read] if self.question_first else [read, asked]
+            reads += [Piece(before), Piece(text, name=f"document_{number}")]
+        parts = [asks, reads] if self.question_first else [reads, asks]
         if self.role:
             parts = [[Piece(self.role)], *parts]
-        found = parts[0]
+        pieces = parts[0]
         for part in parts[1:]:
-            found = [*found, Piece(self.between + part[0].text), *part[1:]]
-        return [piece for piece in (*found, Piece("\n")) if piece.text]
+            pieces = [*pieces, Piece(self.between + part[0].text), *part[1:]]
+        return [piece for piece in (*pieces, Piece("\n")) if piece.text]
 
 
 def draw_role(draw: Draw, who: Phrases, task: Phrases, manner: Phrases) -> str:
@@ -48,23 +48,24 @@ def draw_role(draw: Draw, who: Phrases, task: Phrases, manner: Phrases) -> str:
     if draw.chance(0.1):
         return ""
     parts = [(who, 0.6), (task, 0.8), (manner, 0.25)]
-    said = [choose(draw, patterns) for patterns, share in parts if draw.chance(share)] or [choose(draw, task)]
+    sentences = [choose(draw, patterns) for patterns, share in parts if draw.chance(share)]
+    sentences = sentences or [choose(draw, task)]
     if draw.chance(0.2):
-        draw.rng.shuffle(said)
-    return draw.rng.choices((" ", "\n"), (9, 1))[0].join(said)
+        draw.rng.shuffle(sentences)
+    return draw.rng.choices((" ", "\n"), (9, 1))[0].join(sentences)
 
 
 def draw_label(draw: Draw, labels: Phrases, bare: float = 0.12) -> str:
-    """What stands before a question or a message, if anything."""
+    """The words before a question or a message, or none."""
     if draw.chance(bare):
         return ""
-    return choose_kept(draw, labels)
+    return choose_label(draw, labels)
 
 
-def choose_kept(draw: Draw, labels: Phrases) -> str:
-    """A label with its last space or line break."""
-    kept = tuple(re.sub(" $", "^", label) for label in labels)  # a choice loses its last space
-    return choose(draw, kept).replace("^", " ").replace("~", "\n").translate(BRACKETS)
+def choose_label(draw: Draw, labels: Phrases) -> str:
+    """A label with its last space or line break, which :func:`choose` would strip."""
+    marked = tuple(re.sub(" $", "^", label) for label in labels)
+    return choose(draw, marked).replace("^", " ").replace("~", "\n").translate(BRACKETS)
 
 
 def draw_layout(draw: Draw, count: int) -> Layout:

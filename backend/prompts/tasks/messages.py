@@ -1,6 +1,6 @@
-"""Messages in open wording: what a visitor's codebook, packs or letter may say, and what it comes to.
+"""Messages in open wording, with a codebook, packs or a letter, and the number that each comes to.
 
-However the prefix says it, an answer restates it in one form: ``red means 12. 12 + 7 = 19.``
+Answers restate the prefix in one form, whatever its wording: ``red means 12. 12 + 7 = 19.``
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from backend.prompts.tasks.base import Style
 from backend.prompts.tasks.facts import choose
-from backend.prompts.tasks.layouts import choose_kept
+from backend.prompts.tasks.layouts import choose_label
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.words import Draw, plural, start_sentence
 
@@ -21,12 +21,12 @@ TRIES = 2000
 
 
 @dataclass(frozen=True)
-class Told:
+class OpenMessage:
     """A message in open wording: the prefix, the message, a question behind it, the steps, the number."""
 
     book: str
     text: str
-    asked: str
+    question: str
     steps: str
     value: int
 
@@ -43,7 +43,7 @@ def patterns(draw: Draw) -> SimpleNamespace:
     return MESSAGES if draw.unseen else _trained()
 
 
-def _joined(draw: Draw, parts: list[str], lists: bool = True) -> str:
+def _join(draw: Draw, parts: list[str], lists: bool = True) -> str:
     """Parts as sentences, as a list with commas, or on lines."""
     at = draw.rng.random()
     if at < 0.55:
@@ -69,11 +69,11 @@ def _keys(draw: Draw, count: int) -> list[str]:
     )
     sort = draw.rng.choices(sorts, (5, 4, 2, 2, 2, 1))[0]
     mixed = draw.chance(0.1)
-    found: dict[str, str] = {}
-    while len(found) < count:
+    words: dict[str, str] = {}
+    while len(words) < count:
         word = (draw.rng.choice(sorts) if mixed or draw.chance(0.03) else sort)()
-        found.setdefault(word.lower(), word)
-    return list(found.values())
+        words.setdefault(word.lower(), word)
+    return list(words.values())
 
 
 def _book(draw: Draw, parts: list[str], starts: tuple[str, ...]) -> str:
@@ -85,26 +85,25 @@ def _book(draw: Draw, parts: list[str], starts: tuple[str, ...]) -> str:
         text = ", ".join(parts)
     else:
         text = "\n".join(part + draw.rng.choice(("", ".")) for part in parts)
-    return (choose_kept(draw, starts) if starts and draw.chance(0.2) else "") + text
+    return (choose_label(draw, starts) if starts and draw.chance(0.2) else "") + text
 
 
 def _article(word: str) -> str:
     return "an" if word[:1].lower() in "aeiou" else "a"
 
 
-def _codebook(draw: Draw, steps: int, level: float) -> Told | None:
-    rng = draw.rng
+def _codebook(draw: Draw, steps: int, level: float) -> OpenMessage | None:
+    rng, p = draw.rng, patterns(draw)
     words = _keys(draw, max(2, rng.randint(2, 3 + round(4 * level)), min(steps + 1, 3)))
     most = rng.choice((20, 99, 99, 999, 9999))
     book = {word: draw.number(1, most) for word in words}
-    pattern = choose(draw, patterns(draw).means)
+    pattern = choose(draw, p.means)
     lines = [
-        (pattern if draw.chance(0.9) else choose(draw, patterns(draw).means)).format(w=w, n=n)
-        for w, n in book.items()
+        (pattern if draw.chance(0.9) else choose(draw, p.means)).format(w=w, n=n) for w, n in book.items()
     ]
     first = rng.choice(words)
     value = book[first]
-    told = [f"{first} means {value}."]
+    answer = [f"{first} means {value}."]
     moves: list[tuple[str, str]] = []
     if steps > 1 or not draw.chance(0.12):
         for _ in range(steps):
@@ -114,45 +113,41 @@ def _codebook(draw: Draw, steps: int, level: float) -> Told | None:
             if draw.chance(0.1):
                 word = str(number := draw.number(1, most))
             else:
-                told.append(f"{word} means {number}.")
+                answer.append(f"{word} means {number}.")
             result = {"+": value + number, "-": value - number, "*": value * number}[op]
             if result < 0 or result > 99_999:
                 return None
-            told.append(f"{value} {op} {number} = {result}.")
+            answer.append(f"{value} {op} {number} = {result}.")
             value = result
             moves.append((op, word))
     at = rng.random()
     if not moves:
-        text = choose(draw, patterns(draw).meanings).format(w=first)
+        text = choose(draw, p.meanings).format(w=first)
     elif at < 0.25 and "*" not in dict(moves):
         names = rng.choice(({"+": "+", "-": "-"}, {"+": "plus", "-": "minus"}, {"+": "and", "-": "without"}))
-        text = choose(draw, patterns(draw).formulas).format(
+        text = choose(draw, p.formulas).format(
             e=f"{first} " + " ".join(f"{names[op]} {w}" for op, w in moves)
         )
     else:
-        ways = {"+": patterns(draw).add, "-": patterns(draw).take, "*": patterns(draw).times}
-        start = first if draw.chance(0.12) else choose(draw, patterns(draw).start).format(w=first)
-        text = _joined(draw, [start, *(choose(draw, ways[op]).format(w=w) for op, w in moves)])
+        ways = {"+": p.add, "-": p.take, "*": p.times}
+        start = first if draw.chance(0.12) else choose(draw, p.start).format(w=first)
+        text = _join(draw, [start, *(choose(draw, ways[op]).format(w=w) for op, w in moves)])
         if draw.chance(0.25):
-            text += " " + choose(draw, patterns(draw).totals)
-    return Told(_book(draw, lines, patterns(draw).book), text, "", " ".join(told), value)
+            text += " " + choose(draw, p.totals)
+    return OpenMessage(_book(draw, lines, p.book), text, "", " ".join(answer), value)
 
 
-def _units(draw: Draw, steps: int, level: float) -> Told | None:
-    rng = draw.rng
+def _units(draw: Draw, steps: int, level: float) -> OpenMessage | None:
+    rng, p = draw.rng, patterns(draw)
     count = rng.randint(1, 3 + round(2 * level))
     units: dict[str, int] = {}
     while len(units) < max(count, 2 if steps > 2 else 1):
-        units.setdefault(
-            draw.pick_word(patterns(draw).packs) if draw.chance(0.8) else draw.word(), draw.number(2, 999)
-        )
+        units.setdefault(draw.pick_word(p.packs) if draw.chance(0.8) else draw.word(), draw.number(2, 999))
     item, name = draw.thing(), draw.name()
-    pattern = choose(draw, patterns(draw).holds)
+    pattern = choose(draw, p.holds)
     lines = [
         start_sentence(
-            (pattern if draw.chance(0.85) else choose(draw, patterns(draw).holds)).format(
-                u=u, n=n, i=item, a=_article(u)
-            )
+            (pattern if draw.chance(0.85) else choose(draw, p.holds)).format(u=u, n=n, i=item, a=_article(u))
         )
         for u, n in units.items()
     ]
@@ -160,55 +155,49 @@ def _units(draw: Draw, steps: int, level: float) -> Told | None:
     packs = draw.number(2, 99)
     if steps == 1 and draw.chance(0.12):
         total = packs * units[unit]
-        text = choose(draw, patterns(draw).packed).format(us=plural(unit), i=item, t=total, name=name)
+        text = choose(draw, p.packed).format(us=plural(unit), i=item, t=total, name=name)
         packed = f"One {unit} holds {units[unit]}. {total} / {units[unit]} = {packs}."
-        return Told(_book(draw, lines, ()), start_sentence(text), "", packed, packs)
+        return OpenMessage(_book(draw, lines, ()), start_sentence(text), "", packed, packs)
     value = packs * units[unit]
-    told = [f"One {unit} holds {units[unit]}. {packs} * {units[unit]} = {value}."]
+    answer = [f"One {unit} holds {units[unit]}. {packs} * {units[unit]} = {value}."]
     parts = [
-        choose(draw, patterns(draw).has).format(
-            name=name, p=packs, u=unit, us=plural(unit), i=item, a=_article(unit)
-        )
+        choose(draw, p.has).format(name=name, p=packs, u=unit, us=plural(unit), i=item, a=_article(unit))
     ]
     others = [u for u in units if u != unit]
     for _ in range(steps - 1):
         if others and draw.chance(0.4):
             other, packs = others.pop(), draw.number(2, 40)
             more = packs * units[other]
-            told.append(
+            answer.append(
                 f"One {other} holds {units[other]}. {packs} * {units[other]} = {more}. "
                 f"{value} + {more} = {value + more}."
             )
-            parts.append(choose(draw, patterns(draw).other_packs).format(p=packs, us=plural(other)))
+            parts.append(choose(draw, p.other_packs).format(p=packs, us=plural(other)))
             value += more
             continue
         loose, grows = draw.number(1, 200), draw.chance(0.65)
         if not grows and loose > value:
             return None
         result = value + loose if grows else value - loose
-        told.append(f"{value} {'+' if grows else '-'} {loose} = {result}.")
-        parts.append(
-            choose(draw, patterns(draw).more if grows else patterns(draw).fewer).format(
-                m=loose, i=item, name=name
-            )
-        )
+        answer.append(f"{value} {'+' if grows else '-'} {loose} = {result}.")
+        parts.append(choose(draw, p.more if grows else p.fewer).format(m=loose, i=item, name=name))
         value = result
-    text = _joined(draw, parts)
+    text = _join(draw, parts)
     if draw.chance(0.4):
-        text += " " + choose(draw, patterns(draw).how_many).format(i=item)
-    return Told(_book(draw, lines, ()), text, "", " ".join(told), value)
+        text += " " + choose(draw, p.how_many).format(i=item)
+    return OpenMessage(_book(draw, lines, ()), text, "", " ".join(answer), value)
 
 
-def _who(draw: Draw, steps: int, level: float) -> Told | None:
-    rng = draw.rng
+def _who(draw: Draw, steps: int, level: float) -> OpenMessage | None:
+    rng, p = draw.rng, patterns(draw)
     writer, reader, third = draw.names(3)
     item = draw.thing()
     counts = [draw.number(2, rng.choice((50, 100, 999, 9999))) for _ in range(3)]
     if counts[0] == counts[1]:
         return None
     parts = [
-        choose(draw, patterns(draw).mine).format(n=counts[0], i=item),
-        choose(draw, patterns(draw).yours).format(n=counts[1], i=item),
+        choose(draw, p.mine).format(n=counts[0], i=item),
+        choose(draw, p.yours).format(n=counts[1], i=item),
     ]
     strangers = draw.chance(0.1 + 0.2 * level)
     if strangers:
@@ -218,10 +207,10 @@ def _who(draw: Draw, steps: int, level: float) -> Told | None:
     at = 2 if of_third else rng.randrange(2)
     who = (writer, reader, third)[at]
     value = counts[at]
-    told = [("I have", "You have", f"{who} has")[at] + f" {value} {item}."]
-    told[0] = ("{} writes. ", "{} reads. ", "")[at].format(who) + told[0]
+    answer = [("I have", "You have", f"{who} has")[at] + f" {value} {item}."]
+    answer[0] = ("{} writes. ", "{} reads. ", "")[at].format(who) + answer[0]
     for _ in range((steps - 1) + (draw.chance(0.3) if steps > 1 else 0)):
-        event = rng.choice(patterns(draw).events)
+        event = rng.choice(p.events)
         change = event["change"]
         more = draw.number(1, 99)
         counts[0] += change[0] * more
@@ -231,23 +220,23 @@ def _who(draw: Draw, steps: int, level: float) -> Told | None:
         parts.append(choose(draw, event["says"]).format(m=more, i=item))
         if not of_third and change[at]:
             result = counts[at]
-            told.append(f"{value} {'+' if change[at] > 0 else '-'} {more} = {result}.")
+            answer.append(f"{value} {'+' if change[at] > 0 else '-'} {more} = {result}.")
             value = result
-    book = start_sentence(choose(draw, patterns(draw).writes).format(w=writer, r=reader))
-    asked = choose(draw, patterns(draw).ask).format(i=item, x=who)
-    behind = draw.chance(0.25)
+    book = start_sentence(choose(draw, p.writes).format(w=writer, r=reader))
+    question = choose(draw, p.ask).format(i=item, x=who)
+    question_last = draw.chance(0.25)
     end = rng.choice((".", ".", ".\n"))
-    book += end.rstrip("\n") if behind else (end if end.endswith("\n") else end + " ") + asked
-    return Told(book, _joined(draw, parts), asked if behind else "", " ".join(told), value)
+    book += end.rstrip("\n") if question_last else (end if end.endswith("\n") else end + " ") + question
+    return OpenMessage(book, _join(draw, parts), question if question_last else "", " ".join(answer), value)
 
 
-_TOLD = {"codebook": _codebook, "units": _units, "who": _who}
+_DRAW = {"codebook": _codebook, "units": _units, "who": _who}
 
 
-def draw_told(draw: Draw, style: Style, kind: str, steps: int) -> Told:
+def draw_open_message(draw: Draw, style: Style, kind: str, steps: int) -> OpenMessage:
     """A message of about so many steps."""
     for _ in range(TRIES):
-        told = _TOLD[kind](draw, steps, style.level)
-        if told is not None:
-            return told
+        message = _DRAW[kind](draw, steps, style.level)
+        if message is not None:
+            return message
     raise ValueError(f"no message of kind {kind} with {steps} steps was found")

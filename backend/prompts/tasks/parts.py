@@ -8,21 +8,20 @@ from functools import cache
 from backend.prompts.tasks.base import Piece, Style
 from backend.prompts.tasks.words import Draw, split
 
-STOCK_SHARE = 0.3  # of training documents that are worded as the presets are, all of it
+STOCK_SHARE = 0.3  # of training documents that are worded entirely as the presets are
 
 
-def settled(rng: random.Random, style: Style) -> Style:
-    """The style of one document: of *any*, some are *stock* from end to end."""
+def settle(rng: random.Random, style: Style) -> Style:
+    """The style of one document: some of wording *any* become *stock* as a whole."""
     if style.wording == "any" and style.edit is None and rng.random() < STOCK_SHARE:
         return replace(style, wording="stock")
     return style
 
 
-def opened(rng: random.Random, style: Style, *edits: str) -> bool:
+def is_open(rng: random.Random, style: Style, *edits: str) -> bool:
     """Is a part of the document in open language? ``edits`` are those that change this part.
 
-    Of a document in *any* wording some parts stay as the presets have them: who edits a prompt rarely
-    changes all of it.
+    In a document of *any* wording some parts stay as the presets have them: an edit rarely changes all.
     """
     if style.edit is not None:
         return style.edit in edits
@@ -31,29 +30,29 @@ def opened(rng: random.Random, style: Style, *edits: str) -> bool:
     return style.wording == "unseen"
 
 
-def joined(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
-    """The pieces, with neighbours that are both template text made one, as a template has them."""
-    found: list[Piece] = []
+def join_pieces(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
+    """The pieces, with neighbouring template texts joined, as in a parsed template."""
+    result: list[Piece] = []
     for piece in pieces:
         plain = piece.name is None and not piece.answer
-        if plain and found and found[-1].name is None and not found[-1].answer:
-            found[-1] = Piece(found[-1].text + piece.text)
+        if plain and result and result[-1].name is None and not result[-1].answer:
+            result[-1] = Piece(result[-1].text + piece.text)
         elif piece.text:
-            found.append(piece)
-    return tuple(found)
+            result.append(piece)
+    return tuple(result)
 
 
 def pick(d: Draw, options: Sequence[str]) -> str:
-    """One of the options of this document's side; both sides of a list have some, if possible."""
+    """One of the options of this document's side of the split."""
     return d.pick(options, _one_in(tuple(options)))
 
 
-def one(d: Draw, patterns: Sequence[str], **slots: object) -> str:
+def phrase(d: Draw, patterns: Sequence[str], **slots: object) -> str:
     """One pattern of a list, of this document's side, with its choices made."""
     return d.say(pick(d, patterns), **slots)
 
 
 @cache
 def _one_in(options: tuple[str, ...]) -> int:
-    """How many there are to one that is kept from training: ten, or fewer if that keeps less than two."""
+    """One in how many is kept from training: ten, or fewer if that would keep less than two."""
     return next((n for n in range(10, 3, -1) if len(split(options, n)[1]) > 1), 3)

@@ -1,7 +1,7 @@
 """Word problems as most people first type them: *Lena has 20 shells. She finds 5 shells. How many are left?*
 
-The other stories are wide, and so each common verb is rare in them: weights that were trained on them alone
-took away what was bought. Here few verbs come often, in short sentences. The patterns are in
+Each common verb is rare in the other stories, since these use many: weights trained on them alone subtracted
+what was bought. Here few verbs come often, in short sentences. The patterns are in
 ``presets/tasks/plain.yaml``.
 """
 
@@ -9,31 +9,31 @@ import re
 
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.quantities import singular
-from backend.prompts.tasks.story_teller import Step, Story, Teller, compute, verb
+from backend.prompts.tasks.story_teller import Step, Story, StoryProblem, Teller, compute, verb
 from backend.prompts.tasks.words import Draw, start_sentence
 
 PLAIN = phrases("plain")
 STORIES = phrases("stories")
 
 
-def draw_plain(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
+def draw_plain(d: Draw, story: Story, steps: int) -> StoryProblem:
     """An amount that is changed ``steps`` times, in plain words: the text, the steps and the answer."""
     teller, rng = Teller(d, story), d.rng
     value = d.number(max(2, story.lowest), min(999, story.highest) if d.chance(0.7) else story.highest)
-    done: list[Step] = []
+    solution: list[Step] = []
     first = _clause(teller, d.pick(PLAIN.start), n=value)
     teller.mentioned = True
     sentences = []
-    while len(done) < steps:
-        both = steps - len(done) > 1 and d.chance(0.3)
+    while len(solution) < steps:
+        both = steps - len(solution) > 1 and d.chance(0.3)
         op = "+" if value < story.highest // 2 and (d.chance(0.5) or value < 2 * story.lowest) else "-"
         amounts = _amounts(d, story, value, op, both)
         if not amounts:
             op, amounts = "+", [d.number(1, 9)]
         text, signs = _event(teller, op, amounts, value, story)
         for sign, amount in signs:
-            done.append((value, sign, amount))
-            value = compute(*done[-1])
+            solution.append((value, sign, amount))
+            value = compute(*solution[-1])
         sentences.append(text)
     for share, patterns in ((story.filler * 0.6, PLAIN.filler), (story.filler * 0.6, STORIES.filler)):
         if d.chance(share):
@@ -45,7 +45,7 @@ def draw_plain(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]
     sentences.insert(1 if sentences and d.chance(0.05) else 0, first)
     ask = _question(teller)
     text = " ".join([*(start_sentence(x) + "." for x in sentences), ask])
-    return re.sub(r"\.\.", ".", text), done, value
+    return re.sub(r"\.\.", ".", text), solution, value
 
 
 def _amounts(d: Draw, story: Story, value: int, op: str, both: bool) -> list[int]:
@@ -55,8 +55,8 @@ def _amounts(d: Draw, story: Story, value: int, op: str, both: bool) -> list[int
         if value <= low:
             return []
         first = d.number(low, value)
-        rest = value - first
-        return [first, d.number(1, rest)] if both and rest > 1 else [first]
+        remainder = value - first
+        return [first, d.number(1, remainder)] if both and remainder > 1 else [first]
     first = d.number(low, max(low, story.highest - value))
     room = story.highest - value - first
     return [first, d.number(1, room)] if both and room > 1 else [first]
@@ -86,8 +86,8 @@ def _event(
         return _clause(teller, pattern + d.pick(PLAIN.where), n=n), [(op, n)]
     m = amounts[1]
     if d.chance(0.5):
-        one, two = rng.choice(PLAIN.days)
-        pattern += f" on {one} and {{m}} on {two}"
+        day, other_day = rng.choice(PLAIN.days)
+        pattern += f" on {day} and {{m}} on {other_day}"
     else:
         pattern += d.pick(PLAIN.again)
     return _clause(teller, pattern, n=n, m=m), [(op, n), (op, m)]
@@ -98,8 +98,8 @@ def _clause(teller: Teller, pattern: str, **numbers: int) -> str:
     plural = re.sub(r"<([A-Za-z ]+)/p>", lambda m: verb(m[1], "p", teller.past), pattern)
     text = teller.fill(plural, None, **numbers)
     if 1 in numbers.values():
-        one = singular(teller.thing)
-        text = re.sub(rf"\b1 ((?:more |new )?){re.escape(teller.thing)}\b", rf"1 \g<1>{one}", text)
+        noun = singular(teller.thing)
+        text = re.sub(rf"\b1 ((?:more |new )?){re.escape(teller.thing)}\b", rf"1 \g<1>{noun}", text)
     return text
 
 

@@ -3,9 +3,9 @@
 import random
 from dataclasses import dataclass
 
-from backend.prompts.tasks.base import COLORS, ITEMS, NAMES, Document, Piece, Style, held_out
+from backend.prompts.tasks.base import COLORS, ITEMS, NAMES, Document, Piece, Style, is_held_out
 from backend.prompts.tasks.layouts import draw_label, draw_role
-from backend.prompts.tasks.messages import draw_told
+from backend.prompts.tasks.messages import draw_open_message
 from backend.prompts.tasks.phrases import phrases
 
 LAYOUTS = phrases("layouts")
@@ -22,7 +22,7 @@ READERS = {
     "units": "You know how much a pack holds. Say how many pieces the message means.",
     "who": "You know who writes to whom. Answer the question about the message.",
 }
-STOCK = 0.32  # of what training sees
+STOCK = 0.32  # share of training documents in the presets' words
 
 
 @dataclass(frozen=True)
@@ -87,21 +87,21 @@ def _units(rng: random.Random, count: int, steps: int, readers: int) -> Message 
 def _who(rng: random.Random, count: int, steps: int, readers: int) -> Message | None:
     writer, reader = rng.sample(NAMES, 2)
     item = rng.choice(ITEMS)
-    mine, yours = rng.sample(range(2, 50), 2)
-    halves = [f"I have {mine} {item}.", f"You have {yours} {item}."]
+    writer_count, reader_count = rng.sample(range(2, 50), 2)
+    halves = [f"I have {writer_count} {item}.", f"You have {reader_count} {item}."]
     if rng.random() < 0.5:
         halves.reverse()
-    more, mine_grows = rng.randint(1, 40), rng.random() < 0.5
+    more, writer_grows = rng.randint(1, 40), rng.random() < 0.5
     if steps > 1:
-        halves.append(f"{'I' if mine_grows else 'You'} get {more} more.")
+        halves.append(f"{'I' if writer_grows else 'You'} get {more} more.")
     books, lines, values = [], [], []
-    wanted_first = rng.random() < 0.5
+    writer_first = rng.random() < 0.5
     for number in range(readers):
-        of_writer = wanted_first == (number % 2 == 0)
-        wanted, value = (writer, mine) if of_writer else (reader, yours)
-        books.append(f"{writer} writes to {reader}. How many {item} does {wanted} have?")
-        line = f"{wanted} {'writes. I' if of_writer else 'reads. You'} have {value} {item}."
-        if steps > 1 and of_writer == mine_grows:
+        of_writer = writer_first == (number % 2 == 0)
+        person, value = (writer, writer_count) if of_writer else (reader, reader_count)
+        books.append(f"{writer} writes to {reader}. How many {item} does {person} have?")
+        line = f"{person} {'writes. I' if of_writer else 'reads. You'} have {value} {item}."
+        if steps > 1 and of_writer == writer_grows:
             line += f" {value} + {more} = {value + more}."
             value += more
         lines.append(line)
@@ -113,33 +113,33 @@ _DRAW = {"codebook": _codebook, "units": _units, "who": _who}
 
 
 def draw_message(
-    rng: random.Random, kind: str, held: bool, words: int, steps: int, readers: int = 1
+    rng: random.Random, kind: str, held_out: bool, words: int, steps: int, readers: int = 1
 ) -> Message:
-    """A message on the wanted side of the split for its last reader; ``words`` in a codebook.
+    """A message on one side of the split, by its last reader's prefix; ``words`` in a codebook.
 
-    It comes to as many numbers as its readers can tell apart: writer and reader are two.
+    Its readers get different numbers, as many as the kind allows: *who* has two.
 
     Raises:
         ValueError: none was found; there are too many steps or readers.
     """
     for _ in range(TRIES):
         message = _DRAW[kind](rng, words, steps, readers)
-        if message is None or held_out(message.books[-1] + message.text) != held:
+        if message is None or is_held_out(message.books[-1] + message.text) != held_out:
             continue
         if len(set(message.values)) == min(readers, MOST_VALUES[kind]):
             return message
     raise ValueError(f"no message of kind {kind} with {steps} steps and {readers} readers was found")
 
 
-def make_prefix(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+def make_prefix(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
     """(g) A message that means another number to each reader; ``size`` steps (else 1 or 2).
 
     The answer first restates what the prefix says of each word of the message.
     """
     steps = size or style.upto(rng, 1, 2)
     if style.wording == "unseen" or (style.wording == "any" and rng.random() >= STOCK):
-        return _open(rng, style, held, kind, steps)
-    message = draw_message(rng, kind, held, style.upto(rng, 2, 5), steps)
+        return _open(rng, style, held_out, kind, steps)
+    message = draw_message(rng, kind, held_out, style.upto(rng, 2, 5), steps)
     pieces = (
         Piece(READERS[kind] + "\n"),
         Piece(message.books[0], name="prefix_1"),
@@ -151,19 +151,19 @@ def make_prefix(rng: random.Random, style: Style, held: bool, kind: str, size: i
     return Document("prefix", kind, pieces, str(message.values[0]), steps)
 
 
-def _open(rng: random.Random, style: Style, held: bool, kind: str, steps: int) -> Document:
+def _open(rng: random.Random, style: Style, held_out: bool, kind: str, steps: int) -> Document:
     draw = style.draw(rng)
     while True:
-        told = draw_told(draw, style, kind, steps)
-        if held_out(told.book + told.text) == held:
+        message = draw_open_message(draw, style, kind, steps)
+        if is_held_out(message.book + message.text) == held_out:
             break
     role = draw_role(draw, PREFIXES.who[kind], PREFIXES.task[kind], LAYOUTS.manner)
     between = "\n\n" if draw.chance(0.1) else "\n"
     parts = [
         [Piece(role)] if role else [],
-        [Piece(told.book, name="prefix_1")],
-        [Piece(draw_label(draw, PREFIXES.labels, 0.15)), Piece(told.text, name="user_question")],
-        [Piece(draw_label(draw, LAYOUTS.labels, 0.4) + told.asked)] if told.asked else [],
+        [Piece(message.book, name="prefix_1")],
+        [Piece(draw_label(draw, PREFIXES.labels, 0.15)), Piece(message.text, name="user_question")],
+        [Piece(draw_label(draw, LAYOUTS.labels, 0.4) + message.question)] if message.question else [],
     ]
     pieces: list[Piece] = []
     for part in filter(None, parts):
@@ -172,6 +172,6 @@ def _open(rng: random.Random, style: Style, held: bool, kind: str, steps: int) -
         elif pieces:
             part[0] = Piece(between + part[0].text)
         pieces += part
-    answer = Piece(f"{told.steps} The answer is {told.value}", answer=True)
-    shown = (*(piece for piece in pieces if piece.text), Piece("\n"), answer)
-    return Document("prefix", kind, shown, str(told.value), steps)
+    answer = Piece(f"{message.steps} The answer is {message.value}", answer=True)
+    pieces = [*(piece for piece in pieces if piece.text), Piece("\n"), answer]
+    return Document("prefix", kind, tuple(pieces), str(message.value), steps)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from backend.prompts.filled_results import COMPARISONS
-from backend.prompts.tasks.arithmetic import ordered
+from backend.prompts.tasks.arithmetic import comparison
 from backend.prompts.tasks.parts import pick
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.story_teller import compute
@@ -48,6 +48,10 @@ class If:
     body: list[Step]
     other: list[Step | If] = field(default_factory=list)
 
+    @property
+    def head(self) -> str:
+        return f"if {self.name} {self.sign} {self.limit}"
+
 
 @dataclass
 class Loop:
@@ -81,7 +85,7 @@ class Run:
 
     def holds(self, name: str, sign: str, limit: str | int) -> bool:
         left, right = self.get(name), self.get(limit)
-        self.tell(ordered(left, sign, right))
+        self.tell(comparison(left, sign, right))
         return COMPARISONS[sign](left, right)
 
     def run(self, block: Sequence[Step | If | Loop]) -> None:
@@ -89,8 +93,8 @@ class Run:
             if isinstance(statement, Step):
                 self._step(statement)
             elif isinstance(statement, If):
-                good = self.holds(statement.name, statement.sign, statement.limit)
-                self.run(statement.body if good else statement.other)
+                holds = self.holds(statement.name, statement.sign, statement.limit)
+                self.run(statement.body if holds else statement.other)
             elif statement.test is not None:
                 while self.holds(*statement.test):
                     self.run(statement.body)
@@ -115,26 +119,21 @@ class Run:
         self.tell(f"{step.target} = {left} {step.op} {right} = {value}.")
 
 
-def identifier(d: Draw, listed: list[str], taken: set[str]) -> str:
+def identifier(d: Draw, words: list[str], reserved: set[str]) -> str:
     """A name that is not taken."""
     while True:
         at = d.rng.random()
         if at < 0.65:
-            name = pick(d, listed)
+            name = pick(d, words)
         elif at < 0.9:
             name = d.word()
         elif at < 0.96:
-            name = f"{d.word()}_{pick(d, listed)}".replace("__", "_")
+            name = f"{d.word()}_{pick(d, words)}".replace("__", "_")
         else:
-            name = f"{pick(d, listed)}{d.rng.randint(1, 9)}"
+            name = f"{pick(d, words)}{d.rng.randint(1, 9)}"
         name = "".join(c for c in name.lower() if c.isalnum() or c == "_")
-        if (
-            name.isidentifier()
-            and name not in taken
-            and name not in _RESERVED
-            and not keyword.iskeyword(name)
-        ):
-            taken.add(name)
+        if name.isidentifier() and name not in reserved | _RESERVED and not keyword.iskeyword(name):
+            reserved.add(name)
             return name
 
 
@@ -166,13 +165,13 @@ def _branch(d: Draw, names: list[str], nested: bool = False) -> If:
     return If(names[0], sign, limit, [_step(d, names)], other)
 
 
-def _loop(d: Draw, names: list[str], taken: set[str], start: int) -> Loop:
+def _loop(d: Draw, names: list[str], reserved: set[str], start: int) -> Loop:
     body: list[Step | If] = [_step(d, names)]
     if d.chance(0.25):
         body.append(_branch(d, names, nested=True) if d.chance(0.4) else _step(d, names))
     variable = pick(d, ("i", "i", "i", "j", "_", "step", "turn", "k"))
-    if variable in taken:
-        variable = identifier(d, PROGRAMS.variables, taken)
+    if variable in reserved:
+        variable = identifier(d, PROGRAMS.variables, reserved)
     at = d.rng.random()
     if at < 0.2:
         add = d.number(1, 100)
@@ -188,10 +187,8 @@ def _loop(d: Draw, names: list[str], taken: set[str], start: int) -> Loop:
         values, head = tuple(range(first, first + turns)), f"range({first}, {first + turns})"
     elif at < 0.35:
         first, by = d.rng.randint(0, 9), d.rng.randint(2, 5)
-        values, head = (
-            tuple(range(first, first + turns * by, by)),
-            f"range({first}, {first + turns * by}, {by})",
-        )
+        stop = first + turns * by
+        values, head = tuple(range(first, stop, by)), f"range({first}, {stop}, {by})"
     elif at < 0.45:
         values = tuple(d.number(1, 99) for _ in range(turns))
         head = ("[{}]" if d.chance(0.7) else "({})").format(", ".join(map(str, values)))
@@ -200,7 +197,7 @@ def _loop(d: Draw, names: list[str], taken: set[str], start: int) -> Loop:
     return Loop(f"for {variable} in {head}", body, variable, values)
 
 
-def _written(step: Step) -> str:
+def _statement(step: Step) -> str:
     if not step.op:
         return f"{step.target} = {step.left}"
     if step.short and step.target == step.left:
@@ -212,19 +209,16 @@ def _source(block: Sequence[Step | If | Loop], indent: str, deeper: str) -> list
     lines: list[str] = []
     for statement in block:
         if isinstance(statement, Step):
-            lines.append(indent + _written(statement))
+            lines.append(indent + _statement(statement))
             continue
-        head = statement.head if isinstance(statement, Loop) else (
-            f"if {statement.name} {statement.sign} {statement.limit}"
-        )  # fmt: skip
-        lines.append(f"{indent}{head}:")
+        lines.append(f"{indent}{statement.head}:")
         lines += _source(statement.body, indent + deeper, deeper)
         if isinstance(statement, If) and statement.other:
-            rest = _source(statement.other, indent, deeper)
+            branch = _source(statement.other, indent, deeper)
             if isinstance(statement.other[0], If):
-                lines += [rest[0].replace("if", "elif", 1), *rest[1:]]
+                lines += [branch[0].replace("if", "elif", 1), *branch[1:]]
             else:
-                lines += [f"{indent}else:", *(deeper + line for line in rest)]
+                lines += [f"{indent}else:", *(deeper + line for line in branch)]
     return lines
 
 
@@ -239,39 +233,39 @@ def draw_open(d: Draw, kind: str, lines: int) -> tuple[str, str, int]:
 
 def _draw(d: Draw, kind: str, lines: int) -> tuple[str, str, int]:
     rng = d.rng
-    taken: set[str] = set()
-    names = [identifier(d, PROGRAMS.variables, taken) for _ in range(2 if d.chance(0.3) else 1)]
+    reserved: set[str] = set()
+    names = [identifier(d, PROGRAMS.variables, reserved) for _ in range(2 if d.chance(0.3) else 1)]
     starts = [d.number(0 if d.chance(0.1) else 1, LARGEST) for _ in names]
     block: list[Step | If | Loop] = [_step(d, names) for _ in range(lines)]
     at = rng.randrange(lines)
     if kind == "branch":
         block[at] = _branch(d, names)
     elif kind == "loop":
-        block[at] = _loop(d, names, taken, starts[0])
+        block[at] = _loop(d, names, reserved, starts[0])
     elif len(names) == 1 and d.chance(0.1):  # a second variable from the first
-        second = identifier(d, PROGRAMS.variables, taken)
+        second = identifier(d, PROGRAMS.variables, reserved)
         block[-1] = Step(second, names[0], rng.choice("+-*"), d.number(1, 9))
-    shown = block[-1].target if isinstance(block[-1], Step) else names[0]
+    target = block[-1].target if isinstance(block[-1], Step) else names[0]
     deeper = rng.choice(("    ", "    ", "    ", "    ", "  ", "  ", "\t", "   "))
     plain = d.chance(0.4)
     run = Run()
     opening: list[Step | If | Loop] = [Step(name, start) for name, start in zip(names, starts, strict=True)]
     run.run(opening)
     run.run(block)
-    value = run.values[shown]
+    value = run.values[target]
     result = rng.choice(("answer", "out", "r")) if d.chance(0.1) else ""
     if plain:
-        source = [*_source(opening, "", deeper), *_source(block, "", deeper), f"print({shown})"]
+        source = [*_source(opening, "", deeper), *_source(block, "", deeper), f"print({target})"]
     else:
-        function = identifier(d, PROGRAMS.functions, taken)
+        function = identifier(d, PROGRAMS.functions, reserved)
         call = ", ".join(map(str, starts))
         inner = d.chance(0.15)  # the start values are set inside
         source = [f"def {function}({'' if inner else ', '.join(names)}):"]
         source += _source([*(opening if inner else []), *block], deeper, deeper)
         call = f"{function}({'' if inner else call})"
-        if result in taken:
+        if result in reserved:
             result = ""
-        source.append(f"{deeper}print({shown})" if inner and d.chance(0.4) else f"{deeper}return {shown}")
+        source.append(f"{deeper}print({target})" if inner and d.chance(0.4) else f"{deeper}return {target}")
         if source[-1].lstrip().startswith("print"):
             source.append(call)
         elif result:
@@ -285,10 +279,8 @@ def _draw(d: Draw, kind: str, lines: int) -> tuple[str, str, int]:
         source = re.sub(
             r"(?m)^(\s*(?:if|else|for|while)\b.*:)\n\s+(?!if|for)(.+)(?=\n(?!\s)|\Z)", r"\1 \2", text
         ).split("\n")
-    if plain and d.chance(0.08):  # two statements in a line
-        source[:2] = (
-            ["; ".join(source[:2])] if not source[1].startswith(("if", "for", "while")) else source[:2]
-        )
+    if plain and d.chance(0.08) and not source[1].startswith(("if", "for", "while")):
+        source[:2] = ["; ".join(source[:2])]  # two statements in a line
     return "\n".join(_decorated(d, source)), " ".join(run.trace), value
 
 

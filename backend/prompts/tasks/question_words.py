@@ -1,6 +1,6 @@
 """Questions that cannot be worked out, for candidates who only have opinions, and what may answer them."""
 
-from backend.prompts.tasks.parts import one
+from backend.prompts.tasks.parts import phrase
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.words import Draw, start_sentence
 
@@ -10,7 +10,7 @@ WORDS = phrases("words")
 
 def open_question(d: Draw, sort: str) -> str:
     """A question that only those who answer it know."""
-    return one(
+    return phrase(
         d,
         QUESTIONS.asked[sort],
         n=d.name(),
@@ -25,12 +25,12 @@ def open_question(d: Draw, sort: str) -> str:
 def open_values(d: Draw, sort: str, count: int) -> list[str]:
     """Different words or names that answer an open question."""
     draws = {"place": d.place, "color": d.color, "name": d.name}
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     capital = d.chance(0.5)
-    while len(found) < count:
+    while len(values) < count:
         value = draws[sort]() if sort in draws else d.thing() if d.chance(0.4) else d.word()
         if sort == "color" and value not in WORDS.colors and d.chance(0.5):
             continue
         if value not in ("and", "vs"):
-            found.setdefault(value.lower(), start_sentence(value) if capital else value)
-    return list(found.values())
+            values.setdefault(value.lower(), start_sentence(value) if capital else value)
+    return list(values.values())

@@ -1,14 +1,14 @@
 """Word problems in situations: people in a bus, files on a phone, a rope that is cut, money, birds.
 
 What happens is drawn as more, less or neither, from the tables of ``presets/tasks/situations.yaml``. The
-first amount is told at the start, at the end or inside another sentence, and what is clear may be left out.
+first amount is given at the start, at the end or inside another sentence; what is clear may be left out.
 """
 
 import re
 from typing import Any
 
 from backend.prompts.tasks.phrases import phrases
-from backend.prompts.tasks.story_teller import Person, Step, Story, compute, draw_person, verb
+from backend.prompts.tasks.story_teller import Person, Step, Story, StoryProblem, compute, draw_person, verb
 from backend.prompts.tasks.words import Draw, start_sentence
 
 SITUATIONS = phrases("situations")
@@ -19,6 +19,7 @@ COUNT_WORDS = "two three four five six seven eight nine ten eleven twelve".split
 _DOUBLED = (
     "get put cut let sit win run drop ship set dig chop bet wrap forget grab knit shred snap scrap swap"
 ).split()
+_BETWEEN = (" and ", " and ", ", then ", " and then ", ", and ", " and later ", ", but ")
 _VERB = re.compile(r"<([A-Za-z ,{}']+)(?:/(\w*))?>")
 
 
@@ -31,7 +32,7 @@ def participle(base: str) -> str:
 def gerund(base: str) -> str:
     """The form after *after*: ``giving away`` of ``give away``."""
     head, _, tail = base.partition(" ")
-    if head.endswith("e") and not head.endswith(("ee", "oe")) and head not in ("be",):
+    if head.endswith("e") and not head.endswith(("ee", "oe")) and head != "be":
         head = "dying" if head == "die" else head[:-1] + "ing"
     elif head in _DOUBLED:
         head += head[-1] + "ing"
@@ -46,7 +47,7 @@ class Telling:
     def __init__(self, d: Draw, situation: int | None = None) -> None:
         self.d = d
         tables = SITUATIONS.situations
-        # anybody's things, with any verb, come first and are a third
+        # the first table (anybody's things, any verb) is drawn a third of the time
         at = situation if situation is not None else 0 if d.chance(0.33) else d.rng.randrange(len(tables))
         self.table = tables[at]
         kind = d.pick_word(self.table["who"])
@@ -63,7 +64,7 @@ class Telling:
         self.thing = d.thing() if self.table["of"] == ("THINGS",) else d.pick_word(self.table["of"])
         self.place = d.pick_word(self.table.get("at", ("there",)))
         self.past = d.chance(0.5)
-        self.said = False
+        self.mentioned = False
         self.others = [x for x in d.names(4) if x.split()[-1] not in self.who.subject.split()][:2]
         self.times = d.rng.choice(SITUATIONS.times) if d.chance(0.25) else ()
 
@@ -80,15 +81,15 @@ class Telling:
             if name in text:
                 text = d.say(re.sub(rf"\b{name}\b", lambda _, o=options: o, text))  # type: ignore[misc]
 
-        def form(found: re.Match[str]) -> str:
-            base, how = found[1], found[2]
+        def form(match: re.Match[str]) -> str:
+            base, how = match[1], match[2]
             if base in SITUATIONS.verbs:
                 base = d.rng.choice(SITUATIONS.verbs[base])
             if how == "g":
                 return participle(base)
-            told = how in ("d", "d3", "dp") or (tense and how != "n")
+            is_past = how in ("d", "d3", "dp") or (tense and how != "n")
             agrees = {"d3": "3", "dp": "p", "d": "", "n": ""}.get(how or "", how) or person.agrees
-            return " and ".join(verb(part, agrees, told) for part in base.split(" and "))
+            return " and ".join(verb(part, agrees, is_past) for part in base.split(" and "))
 
         text = _VERB.sub(form, text)
         first, second = self.others
@@ -104,9 +105,9 @@ class Telling:
         return text.format(**slots)
 
     def subject(self) -> str:
-        """Its name when it is told for the first time, later a pronoun or the name once more."""
+        """The name at its first mention, later a pronoun or the name again."""
         who, d = self.who, self.d
-        if not self.said:
+        if not self.mentioned:
             return who.subject
         if d.chance(0.5) and who.agrees == who.pronoun_agrees:
             return who.pronoun
@@ -120,19 +121,15 @@ class Telling:
         if "ANY" in pattern or "DONE" in pattern:
             base = d.rng.choice(SITUATIONS.gain if kind == "up" else SITUATIONS.lose)
             head, _, last = base.rpartition(" ")
-            pattern = pattern.replace(
-                "DONE", f"<{base.replace('be ', '')}/g>" if "{x}" not in base else "<lose/g>"
-            )
+            form = "lose" if "{x}" in base else base.replace("be ", "")
+            pattern = pattern.replace("DONE", f"<{form}/g>")
             how = "/3" if "ANYX" in pattern else ""
             verb_part, tail = (head, f" {last}") if last in PARTICLES and d.chance(0.4) else (base, "")
             pattern = re.sub(r"ANYX? (MORE|LESS)", lambda m: f"<{verb_part}{how}> {m[1]}{tail}", pattern)
         elif kind != "same" and self.table["of"] == ("THINGS",) and d.chance(0.12):
             pattern = re.sub(r"^\{s\} ", "{s} also ", pattern)
-        if (
-            self.table["of"] == ("THINGS",)
-            and d.chance(0.4)
-            and ("ANY" in pattern or re.match(r"\{s\} <", pattern))
-        ):
+        things = self.table["of"] == ("THINGS",)
+        if things and d.chance(0.4) and ("ANY" in pattern or re.match(r"\{s\} <", pattern)):
             pattern += f" ({SITUATIONS.tail_up if kind == 'up' else SITUATIONS.tail_down})"
         return named(pattern) if bare else pattern
 
@@ -148,25 +145,25 @@ def number(d: Draw, n: int, share: float = 0.08) -> str:
     return COUNT_WORDS[n - 2] if 2 <= n <= 12 and d.chance(share) else str(n)
 
 
-def draw_situation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
+def draw_situation(d: Draw, story: Story, steps: int) -> StoryProblem:
     """An amount in a situation that changes about ``steps`` times."""
     t, rng = Telling(d), d.rng
     top = min(story.highest, t.top)
     low = min(story.lowest, top // 4)
     value = start = d.number(max(4, low), top)
-    done: list[Step] = []
-    told: list[str] = []  # patterns of events, with their numbers as slots
+    solution: list[Step] = []
+    events: list[str] = []  # patterns of events, with their numbers as slots
     slots: list[dict[str, Any]] = []
     hidden = rng.choices(("", "late", "inside"), (80, 10, 10))[0]
-    while len(done) < max(1, steps):
-        if told and d.chance(0.12) and value > 2:
-            told.append(t.event("same"))
+    while len(solution) < max(1, steps):
+        if events and d.chance(0.12) and value > 2:
+            events.append(t.event("same"))
             slots.append({"w": rng.randint(2, min(value, 99))})
             continue
-        gain = d.chance(0.45) and value + 2 <= top and not (hidden == "inside" and not done)
+        gain = d.chance(0.45) and value + 2 <= top and not (hidden == "inside" and not solution)
         if not gain and value < 4:
             gain = True
-        pattern = t.event("up" if gain else "down", bare=not told and bool(hidden))
+        pattern = t.event("up" if gain else "down", bare=not events and bool(hidden))
         op = "+" if gain else "-"
         most = top - value if gain else value - 1
         if "{m}" in pattern:
@@ -174,100 +171,94 @@ def draw_situation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], 
             u = d.number(2, max(2, most // m))
             if m * u > most or hidden:
                 continue
-            done.append((m, "*", u))
+            solution.append((m, "*", u))
             slots.append({"m": number(d, m), "u": u})
             n = m * u
         else:
             n = d.number(max(2, min(low, most)), max(2, most))
             slots.append({"n": number(d, n)})
-        told.append(pattern)
-        done.append((value, op, n))
-        value = compute(*done[-1])
+        events.append(pattern)
+        solution.append((value, op, n))
+        value = compute(*solution[-1])
         if value > top or value < 0:
             return draw_situation(d, story, steps)
-    sentences = _start(t, start, hidden, told, slots)
-    ask = t.d.say(t.d.pick(t.table["ask"])).replace(
-        "<does>", verb("does", t.who.agrees, t.past and d.chance(0.4))
-    )
-    if hidden or len(told) > 2 or not d.chance(0.06) or not ask.startswith("How"):
+    sentences = _start(t, start, hidden, events, slots)
+    ask = d.phrase(t.table["ask"])
+    ask = ask.replace("<does>", verb("does", t.who.agrees, t.past and d.chance(0.4)))
+    if hidden or len(events) > 2 or not d.chance(0.06) or not ask.startswith("How"):
         sentences.append(start_sentence(t.fill(ask, past=False)) + "?")
     else:
-        told_all = [x.rstrip(".") for x in sentences]
-        t.said = False
-        asked = t.fill(ask, past=False)
+        clauses = [x.rstrip(".") for x in sentences]
+        t.mentioned = False
+        question = t.fill(ask, past=False)
         keep = (*t.others, t.who.subject[0].isupper() and t.who.subject.split()[0], "I")
-        told_all = [x if x.split()[0] in keep else x[:1].lower() + x[1:] for x in told_all]
-        sentences = [start_sentence(f"{asked} if {' and '.join(told_all)}?")]
+        clauses = [x if x.split()[0] in keep else x[:1].lower() + x[1:] for x in clauses]
+        sentences = [start_sentence(f"{question} if {' and '.join(clauses)}?")]
     for share, patterns in ((story.filler, SITUATIONS.asides), (story.amounts, SITUATIONS.numbered)):
         if d.chance(share) and len(sentences) > 1:
-            t.said = True
+            t.mentioned = True
             text = start_sentence(t.fill(d.pick(patterns), a=rng.randint(2, 99)))
             sentences.insert(rng.randint(0, len(sentences) - 1), text)
-    return re.sub(r" +", " ", " ".join(sentences)), done, value
+    return re.sub(r" +", " ", " ".join(sentences)), solution, value
 
 
-def _start(t: Telling, value: int, hidden: str, told: list[str], slots: list[dict[str, Any]]) -> list[str]:
+def _start(t: Telling, value: int, hidden: str, events: list[str], slots: list[dict[str, Any]]) -> list[str]:
     """The sentences before the question: what there is at first, and what happens."""
     d = t.d
     sentences: list[str] = []
-    shown = number(d, value)
+    amount = number(d, value)
     if not hidden:
         pattern = d.pick(t.table["start"])
         while "{m}" in pattern:
             pattern = d.pick(t.table["start"])
-        text = t.fill(pattern, n=shown)
+        text = t.fill(pattern, n=amount)
         has_time = re.match(r"(?i)(in|on|at|after|last|yesterday|today|before|the) ", text)
         sentences.append(start_sentence(text) + "." if has_time else _timed(t, text, 0))
-        t.said = "{s}" in pattern or t.said
+        t.mentioned = "{s}" in pattern or t.mentioned
     elif hidden == "inside":
-        first = told[0]
-        # *5 of the 30 degrees colder* is nothing that people say
+        first = events[0]
+        # excludes phrases such as *5 of the 30 degrees colder*
         if "{n} {i}" in first and not re.search(r"^it |\bby \{n\}|\{i\} (\(|\w+er\b)", first):
             owner = "{h}" if t.table["who"] == ("person",) and "{s} " in first[:4] else "the"
-            told[0] = first.replace("{n} {i}", f"{{n}} of {owner} {value} {{i}}", 1)
+            events[0] = first.replace("{n} {i}", f"{{n}} of {owner} {value} {{i}}", 1)
         else:
-            sentences.append(_timed(t, t.fill(d.pick(t.table["start"]), n=shown), 0))
-        t.said = t.said or bool(sentences)
-    own = [pattern.startswith("{s} ") for pattern in told]
+            sentences.append(_timed(t, t.fill(d.pick(t.table["start"]), n=amount), 0))
+        t.mentioned = t.mentioned or bool(sentences)
+    has_subject = [pattern.startswith("{s} ") for pattern in events]
     at, late_at = 0, -1
     if hidden == "late":
-        late_at = len(told) if d.chance(0.6) else d.rng.randint(1, len(told))
-    while at < len(told):
+        late_at = len(events) if d.chance(0.6) else d.rng.randint(1, len(events))
+    while at < len(events):
         if at == late_at:
-            sentences.append(start_sentence(t.fill(d.pick(t.table["late"]), n=shown)) + ".")
+            sentences.append(start_sentence(t.fill(d.pick(t.table["late"]), n=amount)) + ".")
             late_at = -1
         begin = at
-        if own[at] and at + 1 < len(told) and own[at + 1] and d.chance(0.12):
+        if has_subject[at] and at + 1 < len(events) and has_subject[at + 1] and d.chance(0.12):
             verb_form = re.sub(
                 r"^\{s\} (?:also )?<([^/>]+)>",
                 lambda m: "After " + gerund(d.pick(SITUATIONS.verbs.get(m[1], (m[1],)))),
-                told[at],
+                events[at],
             )
             if verb_form.startswith("After ") and "(" not in verb_form.split("ing")[0]:
-                text = f"{t.fill(verb_form, **slots[at])}, {_clause(t, told[at + 1], slots[at + 1], True)}"
+                text = f"{t.fill(verb_form, **slots[at])}, {_clause(t, events[at + 1], slots[at + 1], True)}"
                 sentences.append(start_sentence(text) + ".")
                 at += 2
                 continue
-        text = _clause(t, told[at], slots[at], True)
-        t.said = t.said or own[at]
-        while at + 1 < len(told) and d.chance(0.4) and at + 1 != late_at:
-            both = own[at] and own[at + 1]
+        text = _clause(t, events[at], slots[at], True)
+        t.mentioned = t.mentioned or has_subject[at]
+        while at + 1 < len(events) and d.chance(0.4) and at + 1 != late_at:
+            both = has_subject[at] and has_subject[at + 1]
             at += 1
-            between = d.rng.choice(
-                (" and ", " and ", ", then ", " and then ", ", and ", " and later ", ", but ")
-            )
-            text += between + _clause(t, told[at], slots[at], not both)
+            text += d.rng.choice(_BETWEEN) + _clause(t, events[at], slots[at], not both)
         sentences.append(_timed(t, text, begin + 1))
         at += 1
     if late_at >= 0:
-        sentences.append(start_sentence(t.fill(d.pick(t.table["late"]), n=shown)) + ".")
+        sentences.append(start_sentence(t.fill(d.pick(t.table["late"]), n=amount)) + ".")
     return sentences
 
 
 def _clause(t: Telling, pattern: str, slots: dict[str, Any], subject: bool) -> str:
-    if subject or not pattern.startswith("{s} "):
-        return t.fill(pattern, **slots)
-    return t.fill(pattern.removeprefix("{s} "), **slots)
+    return t.fill(pattern if subject else pattern.removeprefix("{s} "), **slots)
 
 
 def _timed(t: Telling, text: str, at: int) -> str:

@@ -11,8 +11,19 @@ from backend.prompts.tasks.base import Style
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.plain_stories import draw_plain
 from backend.prompts.tasks.quantities import QUANTITIES
-from backend.prompts.tasks.situations import draw_situation
-from backend.prompts.tasks.story_teller import LARGEST, Step, Story, Teller, _ask, _lowered, compute, verb
+from backend.prompts.tasks.situations import COUNT_WORDS, draw_situation
+from backend.prompts.tasks.story_teller import (
+    LARGEST,
+    Step,
+    Story,
+    StoryProblem,
+    Teller,
+    ask_question,
+    compute,
+    lower_start,
+    product_step,
+    verb,
+)
 from backend.prompts.tasks.story_totals import draw_purchase, draw_sum
 from backend.prompts.tasks.whole_problems import draw_whole
 from backend.prompts.tasks.words import Draw, start_sentence
@@ -20,41 +31,36 @@ from backend.prompts.tasks.words import Draw, start_sentence
 STORIES = phrases("stories")
 
 
-def draw_chain(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
-    """An amount that is changed ``steps`` times, told in sentences."""
+def draw_chain(d: Draw, story: Story, steps: int) -> StoryProblem:
+    """An amount that is changed ``steps`` times, in sentences."""
     teller, rng = Teller(d, story), d.rng
     top = story.highest
-    done: list[Step] = []
+    solution: list[Step] = []
     if steps and d.chance(story.ratios * 0.35):
         groups, each = rng.randint(2, 12), d.number(max(2, min(story.lowest, 700)), max(20, top // 12))
         start = d.pick(STORIES.groups_start)
         first = teller.sentence(start, m=groups, n=each)
-        order = (each, groups) if start.find("{n}") < start.find("{m}") else (groups, each)
         value = groups * each
-        done.append((order[0], "*", order[1]))
+        solution.append(product_step(start, each, groups))
     else:
-        value = (
-            d.number(story.lowest, top)
-            if not d.chance(0.5)
-            else d.number(max(story.lowest, 10), min(top, 999))
-        )
+        low, high = (max(story.lowest, 10), min(top, 999)) if d.chance(0.5) else (story.lowest, top)
+        value = d.number(low, high)
         first = teller.sentence(d.pick(STORIES.start), n=value)
     teller.mentioned = True
     clauses: list[tuple[str, bool]] = []
-    while len(done) < steps:
-        clause, new = _change(teller, value, steps - len(done))
+    while len(solution) < steps:
+        clause, new = _change(teller, value, steps - len(solution))
         clauses.append(clause)
-        done += new
-        left, op, right = new[-1]
-        value = {"+": left + right, "-": left - right, "*": left * right, "/": left // max(1, right)}[op]
+        solution += new
+        value = compute(*new[-1])
     sentences = [first, *_join(teller, clauses)]
     question_first = d.chance(0.08)
-    ask = _ask(teller, STORIES.ask_first if question_first else STORIES.ask)
+    ask = ask_question(teller, STORIES.ask_first if question_first else STORIES.ask)
     if question_first:
         sentences.insert(0, ask)
     elif d.chance(0.06) and len(sentences) == 2 and ask.startswith("How many"):
         first, second = (x.rstrip(".") for x in sentences)
-        sentences = [f"{ask.rstrip('?.')} if {_lowered(first, teller)} and {_lowered(second, teller)}?"]
+        sentences = [f"{ask.rstrip('?.')} if {lower_start(first, teller)} and {lower_start(second, teller)}?"]
     else:
         sentences.append(ask)
     for share, patterns in ((story.filler, STORIES.filler), (story.amounts, STORIES.aside_amounts)):
@@ -62,13 +68,13 @@ def draw_chain(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]
             at = rng.randint(0, max(0, len(sentences) - 1))
             sentences.insert(at, start_sentence(teller.fill(d.pick(patterns))))
             share *= 0.5
-    return " ".join(sentences), done, value
+    return " ".join(sentences), solution, value
 
 
 _SHARES = {3: ("a third", "one third"), 4: ("a quarter", "one fourth"), 5: ("a fifth", "one fifth")}
 
 
-def _change(teller: Teller, value: int, left: int) -> tuple[tuple[str, bool], list[Step]]:
+def _change(teller: Teller, value: int, steps_left: int) -> tuple[tuple[str, bool], list[Step]]:
     """One thing that happens to the amount: its clause and its steps."""
     d, rng, story = teller.d, teller.d.rng, teller.story
     kinds = []
@@ -85,61 +91,47 @@ def _change(teller: Teller, value: int, left: int) -> tuple[tuple[str, bool], li
             ("triple", value * 3 <= story.highest),
             ("half", value % 2 == 0 and value > 1),
             ("kept", shares),
-            ("lost", shares and left > 1),
-            ("groups+", left > 1 and value + 20 <= story.highest),
-            ("groups-", left > 1 and value > 12),
+            ("lost", shares and steps_left > 1),
+            ("groups+", steps_left > 1 and value + 20 <= story.highest),
+            ("groups-", steps_left > 1 and value > 12),
         ) if good] or kinds  # fmt: skip
     kind = rng.choice(kinds or ["-" if value else "+"])
     if kind == "+":
         n = d.number(low, max(low, story.highest - value))
-        own = d.chance(0.7)
-        return teller.event(STORIES.gains if own else STORIES.others_gain, n=n), [(value, "+", n)]
+        return teller.event(STORIES.gains if d.chance(0.7) else STORIES.others_gain, n=n), [(value, "+", n)]
     if kind == "-":
         n = d.number(min(low, value), value)
-        own = d.chance(0.7)
-        return teller.event(STORIES.losses if own else STORIES.others_lose, n=n), [(value, "-", n)]
+        return teller.event(STORIES.losses if d.chance(0.7) else STORIES.others_lose, n=n), [(value, "-", n)]
     if kind == "twice":
         return teller.event(STORIES.twice), [(value, "*", 2)]
     if kind == "times":
         m = rng.randint(3, max(3, min(10, story.highest // value))) if value else 3
-        shown = (
-            ("three", "four", "five", "six", "seven", "eight", "nine", "ten")[m - 3] if d.chance(0.7) else m
-        )
-        return teller.event(STORIES.times, m=shown), [(value, "*", m)]
+        factor = COUNT_WORDS[m - 2] if d.chance(0.7) else m
+        return teller.event(STORIES.times, m=factor), [(value, "*", m)]
     if kind == "triple":
         return teller.event(STORIES.triple), [(value, "*", 3)]
     if kind == "half":
         return teller.event(STORIES.half), [(value, "/", 2)]
     if kind in ("kept", "lost"):
         k = rng.choice(shares)
-        part = teller.event(
-            STORIES.share_kept if kind == "kept" else STORIES.share_lost, f=rng.choice(_SHARES[k])
-        )
-        return part, [(value, "/", k), *([(value, "-", value // k)] if kind == "lost" else [])]
+        words = rng.choice(_SHARES[k])
+        if kind == "kept":
+            return teller.event(STORIES.share_kept, f=words), [(value, "/", k)]
+        return teller.event(STORIES.share_lost, f=words), [(value, "/", k), (value, "-", value // k)]
     if kind == "groups+":
         m, n = rng.randint(2, 9), d.number(2, max(3, (story.highest - value) // 9))
-        pattern = d.pick(STORIES.groups_gain)
-        order = (n, m) if pattern.find("{n}") < pattern.find("{m}") else (m, n)
-        return (teller.fill(pattern, m=m, n=n), False), [(order[0], "*", order[1]), (value, "+", m * n)]
-    m = rng.randint(2, min(9, value // 2))
-    n = rng.randint(1, value // m)
-    pattern = d.pick(STORIES.groups_lose)
-    order = (n, m) if pattern.find("{n}") < pattern.find("{m}") else (m, n)
-    return (teller.fill(pattern, m=m, n=n), False), [(order[0], "*", order[1]), (value, "-", m * n)]
+        pattern, op = d.pick(STORIES.groups_gain), "+"
+    else:
+        m = rng.randint(2, min(9, value // 2))
+        n = rng.randint(1, value // m)
+        pattern, op = d.pick(STORIES.groups_lose), "-"
+    return (teller.fill(pattern, m=m, n=n), False), [product_step(pattern, n, m), (value, op, m * n)]
 
 
 _BETWEEN = (
-    ", ",
-    " and ",
-    ", and ",
-    ", then ",
-    ", and then ",
-    " and then ",
-    " and later ",
-    " and also ",
-    ", but then ",
-    "; ",
-)
+    ", ", " and ", ", and ", ", then ", ", and then ", " and then ", " and later ", " and also ",
+    ", but then ", "; ",
+)  # fmt: skip
 
 
 def _join(teller: Teller, clauses: list[tuple[str, bool]]) -> list[str]:
@@ -171,18 +163,18 @@ def _join(teller: Teller, clauses: list[tuple[str, bool]]) -> list[str]:
     return out
 
 
-def draw_relation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
-    """Two people's amounts: one told by the other (*5 more than*, *half as many as*), together, or their difference."""
+def draw_relation(d: Draw, story: Story, steps: int) -> StoryProblem:
+    """Two people's amounts: one given by the other (*5 more than*, *half as many as*), together, or their difference."""
     rng = d.rng
-    one, two = d.names(2)
+    subject, other = d.names(2)
     thing = d.thing()
     past = d.chance(0.3)
     has = "had" if past else "has"
     does = "did" if past else "does"
     a = d.number(max(2, story.lowest), story.highest // 3)
-    done: list[Step] = []
+    solution: list[Step] = []
     kind = rng.choice(("more", "fewer", "times", "half", "plain", "plain"))
-    base = d.one(
+    base = d.phrase(
         (
             f"{{s}} {has} {{n}} {{i}}.",
             f"{{s}} {'owned' if past else 'owns'} {{n}} {{i}}.",
@@ -195,36 +187,35 @@ def draw_relation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], i
             f"{{s}} {'collected' if past else 'collects'} {{n}} {{i}}.",
             f"{{s}} {'got' if past else 'gets'} {{n}} {{i}}.",
         ),
-        s=one, n=a, i=thing,
+        s=subject, n=a, i=thing,
     )  # fmt: skip
-    if kind in ("half",) and a % 2:
+    if kind == "half" and a % 2:
         kind = "times"
     if kind == "plain":
         b = d.number(max(1, story.lowest), story.highest // 3)
-        told = d.one(
+        statement = d.phrase(
             (
                 f"{{t}} {has} {{n}} {{i}}.", f"{{t}} {has} {{n}}.", f"{{t}} {'owned' if past else 'owns'} {{n}} {{i}}.",
                 f"{{t}} {'found' if past else 'finds'} {{n}} {{i}}.", "{t} has got {n} of them.", "In {t}'s bag there are {n}.",
                 "{n} {i} belong to {t}.", f"{{t}}, on the other hand, {has} {{n}} {{i}}.",
                 f"And {{t}} {has} {{n}} {{i}}.", f"{{t}}, a friend of {{s}}, {has} {{n}} {{i}}.",
             ),
-            s=one, t=two, n=b, i=thing,
+            s=subject, t=other, n=b, i=thing,
         )  # fmt: skip
     else:
         m = rng.choice((2, 2, 3, 4, 5))
-        n = (
-            d.number(1, max(1, a - 1))
-            if kind == "fewer"
-            else d.number(max(1, min(99, story.lowest)), story.highest // 3)
+        low, high = (
+            (1, max(1, a - 1)) if kind == "fewer" else (max(1, min(99, story.lowest)), story.highest // 3)
         )
-        times = "twice" if m == 2 and d.chance(0.7) else f"{('two', 'three', 'four', 'five')[m - 2]} times"
+        n = d.number(low, high)
+        times = "twice" if m == 2 and d.chance(0.7) else f"{COUNT_WORDS[m - 2]} times"
         phrase, step = {
             "more": (f"{n} (more {{i}}|more) than", (a, "+", n)),
             "fewer": (f"{n} (fewer {{i}}|fewer|less) than", (a, "-", n)),
             "times": (f"{times} as many [{{i}}] as", (a, "*", m)),
             "half": ("half as many [{i}] as", (a, "/", 2)),
         }[kind]
-        told = d.one(
+        statement = d.phrase(
             (
                 f"{{t}} {has} {phrase} {{s}}.",
                 f"{{t}} {has} {phrase} {{s}} {'did' if past else 'does'}.",
@@ -237,15 +228,15 @@ def draw_relation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], i
                 f"And {{t}} {has} {phrase} {{s}}.",
                 f"{{t}} {'bought' if past else 'buys'} {phrase} {{s}}.",
             ),
-            s=one, t=two, i=thing,
+            s=subject, t=other, i=thing,
         )  # fmt: skip
-        done.append(step)
+        solution.append(step)
         b = compute(*step)
-    wanted = rng.choice(
-        ("together", "difference", "one", "two") if kind == "plain" else ("two", "two", "together")
+    target = rng.choice(
+        ("together", "difference", "subject", "other") if kind == "plain" else ("other", "other", "together")
     )
-    if wanted == "together":
-        ask = d.one(
+    if target == "together":
+        ask = d.phrase(
             (
                 f"How many {{i}} {does.replace('does', 'do')} they have [together|in total|altogether|in all]?",
                 f"How many {{i}} {does.replace('does', 'do')} {{s}} and {{t}} have (together|in total|altogether|in all)?",
@@ -258,12 +249,12 @@ def draw_relation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], i
                 "In total they have how many {i}?",
                 "How many have the two of them together?",
             ),
-            s=one, t=two, i=thing,
+            s=subject, t=other, i=thing,
         )  # fmt: skip
-        done.append((a, "+", b))
-    elif wanted == "difference":
-        first, second, high, low = (one, two, a, b) if a >= b else (two, one, b, a)
-        ask = d.one(
+        solution.append((a, "+", b))
+    elif target == "difference":
+        first, second, high, low = (subject, other, a, b) if a >= b else (other, subject, b, a)
+        ask = d.phrase(
             (
                 "How many more {i} does {s} have than {t}?",
                 "How many (fewer|less) {i} does {t} have than {s}?",
@@ -278,10 +269,10 @@ def draw_relation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], i
             ),
             s=first, t=second, i=thing,
         )  # fmt: skip
-        done.append((high, "-", low))
+        solution.append((high, "-", low))
     else:
-        who = one if wanted == "one" else two
-        asked = (
+        who = subject if target == "subject" else other
+        patterns = (
             f"How many {{i}} {does} {{s}} have?",
             f"How many {does} {{s}} have?",
             "What number of {i} does {s} have?",
@@ -293,24 +284,26 @@ def draw_relation(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], i
             "How many of the {i} does {s} have?",
             "And {s}, how many {i}?",
         )
-        ask = d.one(asked, s=who, i=thing)
-        if not done and steps:
-            # something more happens to the one who is asked about
-            value, n = (a if wanted == "one" else b), d.number(1, 99)
+        ask = d.phrase(patterns, s=who, i=thing)
+        if not solution and steps:
+            # one more event for the person of the question
+            value, n = (a if target == "subject" else b), d.number(1, 99)
             gain = d.chance(0.5) or n > value
             vb = verb(rng.choice(STORIES.gain_verbs if gain else STORIES.loss_verbs), "3", past)
-            base += f" {told} {who} {vb} {n}{' more' if gain else ''}."
-            told = ""
-            done.append((value, "+" if gain else "-", n))
-            b = compute(*done[-1])
-            a = b
-    answer = compute(*done[-1]) if done else (a if wanted == "one" else b)
-    parts = [base, told, ask] if not told or kind != "plain" or d.chance(0.7) else [told, base, ask]
+            base += f" {statement} {who} {vb} {n}{' more' if gain else ''}."
+            statement = ""
+            solution.append((value, "+" if gain else "-", n))
+    answer = compute(*solution[-1]) if solution else (a if target == "subject" else b)
+    parts = (
+        [base, statement, ask]
+        if not statement or kind != "plain" or d.chance(0.7)
+        else [statement, base, ask]
+    )
     parts = [p for p in parts if p]
     if d.chance(story.filler):
         parts.insert(rng.randint(0, len(parts) - 1), d.say(rng.choice(("(It|Today) (is|was) a (nice|rainy|cold) day.",
                      "They are friends.", "The sun is shining.", "They like {i}.", "{x} is at home.")), i=thing, x=d.name()))  # fmt: skip
-    return " ".join(start_sentence(p) for p in parts), done, answer
+    return " ".join(start_sentence(p) for p in parts), solution, answer
 
 
 SHAPES = {
@@ -328,7 +321,7 @@ def _shape(rng: random.Random, shares: dict[str, int]) -> str:
     return rng.choices(tuple(shares), tuple(shares.values()))[0]
 
 
-def draw_story(rng: random.Random, style: Style, steps: int) -> tuple[str, list[Step], int]:
+def draw_story(rng: random.Random, style: Style, steps: int) -> StoryProblem:
     """A word problem in open language with about ``steps`` steps: its text, its steps and its answer.
 
     With other *words*, some pattern of it is one that training never shows.
@@ -350,10 +343,10 @@ def draw_story(rng: random.Random, style: Style, steps: int) -> tuple[str, list[
         story = Story(0.25 * ease, 0.15 * ease, 0.3, 0.35 * ease, highest=highest)
     if style.edit is None and style.level > 0.5 and d.chance(0.25):
         story = replace(story, lowest=100)
-    text, done, answer = SHAPES[shape](d, story, steps)
-    while style.edit == "words" and not d.kept_back:
-        text, done, answer = SHAPES[shape](d, story, steps)
-    return _surface(d, text), done, answer
+    text, solution, answer = SHAPES[shape](d, story, steps)
+    while style.edit == "words" and not d.unseen_count:
+        text, solution, answer = SHAPES[shape](d, story, steps)
+    return _surface(d, text), solution, answer
 
 
 def _surface(d: Draw, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Who tells a story and whom it is about: people, verbs that agree with them, and sentences in between."""
+"""Sentences of a story: its people, verbs that agree with them, and patterns filled."""
 
 import re
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ WORDS = phrases("words")
 
 
 Step = tuple[int, str, int]
+StoryProblem = tuple[str, list[Step], int]  # the text, the steps and the answer
 LARGEST = 9999
 
 
@@ -64,8 +65,8 @@ def draw_person(d: Draw) -> Person:
     if at < 0.12:
         return Person("we", "we", "us", "our", "p", "p")
     if at < 0.16:
-        one, two = d.names(2)
-        return Person(f"{one} and {two}", "they", "them", "their", "p", "p")
+        first, second = d.names(2)
+        return Person(f"{first} and {second}", "they", "them", "their", "p", "p")
     if at < 0.3:
         who = d.pick_word(WORDS.somebody)
         if _HOUSES.search(who):
@@ -149,8 +150,8 @@ class Teller:
             "COME": STORIES.come_verbs,
         }
 
-        def conjugate(found: re.Match[str]) -> str:
-            base = found[1]
+        def conjugate(match: re.Match[str]) -> str:
+            base = match[1]
             if base in chosen:
                 base = d.rng.choice(chosen[base])
             return verb(base, agrees, tense)
@@ -192,26 +193,26 @@ class Teller:
         return text
 
 
-def _lowered(text: str, teller: Teller) -> str:
+def lower_start(text: str, teller: Teller) -> str:
     first = text.split()[0]
     name = teller.who.subject.split()[0]
     return text if first in (name, "I", *teller.others) else text[:1].lower() + text[1:]
 
 
-def _ask(teller: Teller, patterns: tuple[str, ...]) -> str:
-    d = teller.d
+def ask_question(teller: Teller, patterns: tuple[str, ...]) -> str:
+    d, who = teller.d, teller.who
     past = teller.past and d.chance(0.4)
-    if teller.who.agrees != "3":
+    if who.agrees != "3":
         patterns = tuple(p for p in patterns if not re.search(r"\bhas\b|ends|does \{s\}", p))
-    pattern = d.pick(patterns)
-    text = d.say(pattern)
-    text = text.replace("<does>", verb("does", teller.who.agrees, past))
-    who = (
-        teller.who.subject
-        if d.chance(0.75) or teller.who.agrees != teller.who.pronoun_agrees
-        else teller.who.pronoun
-    )
-    return start_sentence(text.format(s=who, S=teller.who.as_object, i=teller.thing))
+    text = d.phrase(patterns).replace("<does>", verb("does", who.agrees, past))
+    named = d.chance(0.75) or who.agrees != who.pronoun_agrees
+    subject = who.subject if named else who.pronoun
+    return start_sentence(text.format(s=subject, S=who.as_object, i=teller.thing))
+
+
+def product_step(pattern: str, n: int, m: int) -> Step:
+    """The step that multiplies two numbers, in their order in the pattern."""
+    return (n, "*", m) if pattern.find("{n}") < pattern.find("{m}") else (m, "*", n)
 
 
 def compute(left: int, op: str, right: int) -> int:

@@ -3,9 +3,9 @@
 import random
 from dataclasses import dataclass
 
-from backend.prompts.tasks.arithmetic import ordered
-from backend.prompts.tasks.base import ASIDES, ITEMS, NAMES, Document, Piece, Style, Wording, held_out
-from backend.prompts.tasks.parts import joined, one, opened, pick, settled
+from backend.prompts.tasks.arithmetic import comparison
+from backend.prompts.tasks.base import ASIDES, ITEMS, NAMES, Document, Piece, Style, Wording, is_held_out
+from backend.prompts.tasks.parts import is_open, join_pieces, phrase, pick, settle
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.story_teller import compute
 from backend.prompts.tasks.words import Draw, start_sentence
@@ -23,7 +23,7 @@ Turn = tuple[str, str, str]  # thought, action, observation
 
 @dataclass
 class Loop:
-    """The turns of a loop, as they come about."""
+    """The turns of a loop, added one by one."""
 
     turns: list[Turn]
 
@@ -43,7 +43,7 @@ class Loop:
         return self.calc(f"The sum of {left} and {right}.", left, "+", right)
 
     def apart(self, left: int, right: int) -> int:
-        return self.calc(ordered(left, "<", right), max(left, right), "-", min(left, right))
+        return self.calc(comparison(left, "<", right), max(left, right), "-", min(left, right))
 
     def finish(self, answer: int) -> list[Turn]:
         self.turns.append(("I know the answer.", f"finish[{answer}]", ""))
@@ -78,13 +78,12 @@ def draw_open_loop(d: Draw, kind: str, *, small: bool = False) -> tuple[str, lis
     """The same in open language, with prices to 9,999 (``small``: the presets' numbers)."""
     while True:
         things, name = d.things(3), d.name()
-        found = _asked(d, kind, things, name, 60 if small else LARGEST)
-        question = one(d, TOOL_WORDS.worth[found[0]], n=name, **found[1])
+        form, slots, loop, answer = _draw_question(d, kind, things, name, 60 if small else LARGEST)
+        question = phrase(d, TOOL_WORDS.worth[form], n=name, **slots)
         if d.chance(0.06):
             question = f"{pick(d, ASIDES)} {question}" if d.chance(0.5) else f"{question} {pick(d, ASIDES)}"
         if d.chance(0.04):
             question = question.rstrip("?.")
-        loop, answer = found[2], found[3]
         if answer <= LARGEST:
             return start_sentence(question), loop.finish(answer), answer
 
@@ -96,10 +95,10 @@ def _amount(d: Draw, price: int) -> tuple[int, str]:
     return amount, TOOL_WORDS.numbers[amount] if amount <= 12 and d.chance(0.25) else str(amount)
 
 
-def _asked(
+def _draw_question(
     d: Draw, kind: str, things: list[str], name: str, most: int
 ) -> tuple[str, dict[str, str], Loop, int]:
-    """What is asked for, the words of the question, the turns, and the answer."""
+    """The question's form and slots, the turns, and the answer."""
     loop, at = Loop([]), d.rng.random()
     first, second, third = things
     if kind == "difference":
@@ -109,16 +108,16 @@ def _asked(
         price = d.number(1, most if at < 0.2 else min(most, 4999))
         if at < 0.2:
             return "price", {"t": first}, loop, loop.look(first, price)
-        amount, written = _amount(d, price)
+        amount, amount_text = _amount(d, price)
         total = loop.times(amount, first, loop.look(first, price))
-        slots = {"a": written, "t": first}
+        slots = {"a": amount_text, "t": first}
         if at < 0.75 or total >= LARGEST:
             return "times", slots, loop, total
-        given = d.rng.choice(
+        payment = d.rng.choice(
             [n for n in (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, LARGEST) if n >= total][:3]
         )
-        money = d.rng.choice((f"{given} {d.rng.choice(TOOL_WORDS.money)}", f"{given}", f"${given}"))
-        answer = loop.calc(f"The rest of {given}.", given, "-", total)
+        money = d.rng.choice((f"{payment} {d.rng.choice(TOOL_WORDS.money)}", f"{payment}", f"${payment}"))
+        answer = loop.calc(f"The rest of {payment}.", payment, "-", total)
         return "change", slots | {"w": money}, loop, answer
     if at < 0.25:
         answer = loop.look(first, d.number(1, most // 3))
@@ -144,7 +143,8 @@ def turn_text(number: int, turn: Turn) -> str:
 
 def agent_text(d: Draw) -> str:
     """The agent's role in open language."""
-    three = [one(d, said, o="[", c="]") for said in (TOOL_WORDS.lookup, TOOL_WORDS.calc, TOOL_WORDS.finish)]
+    patterns = (TOOL_WORDS.lookup, TOOL_WORDS.calc, TOOL_WORDS.finish)
+    three = [phrase(d, some, o="[", c="]") for some in patterns]
     names = ["lookup", "calc", "finish"]
     if d.chance(0.35):
         d.rng.shuffle(three)
@@ -158,43 +158,43 @@ def agent_text(d: Draw) -> str:
     if d.chance(0.25):
         pattern = pattern.split("{Tools}")[0] if not pattern.startswith("{Tools}") else pattern
     listed = d.rng.choice(("{}, {} and {}", "{}, {}, {}", "{} and {} and {}")).format(*names)
-    said = d.say(pattern)
+    text = d.say(pattern)
     for slot, value in (("{tools}", tools), ("{Tools}", start_sentence(tools)), ("{names}", listed)):
-        said = said.replace(slot, value)
+        text = text.replace(slot, value)
     if d.chance(0.2):
-        said = f"{said} {pick(d, ASIDES)}"
-    return said.lower() if d.chance(0.05) else said
+        text = f"{text} {pick(d, ASIDES)}"
+    return text.lower() if d.chance(0.05) else text
 
 
 def _observed(d: Draw, turn: Turn) -> str:
     """What a tool answers, in open language."""
     inside = turn[1].partition("[")[2][:-1]
     if turn[1].startswith("lookup"):
-        return one(d, TOOL_WORDS.prices, p=turn[2], t=inside, m=d.rng.choice(TOOL_WORDS.money))
-    return one(d, TOOL_WORDS.sums, p=turn[2], e=inside)
+        return phrase(d, TOOL_WORDS.prices, p=turn[2], t=inside, m=d.rng.choice(TOOL_WORDS.money))
+    return phrase(d, TOOL_WORDS.sums, p=turn[2], e=inside)
 
 
-def make_tools(rng: random.Random, style: Style, held: bool, kind: str, size: int | None) -> Document:
+def make_tools(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
     """(e) Turn number ``size`` of a loop (else any): the observations of the tools stand in the prompt.
 
     Split by the question alone, which is all that the first turn shows.
     """
-    style = settled(rng, style)
+    style = settle(rng, style)
     d = style.draw(rng)
-    free = opened(rng, style, "names", "words", "numbers", "extra", "bare", "ratios")
+    open_words = is_open(rng, style, "names", "words", "numbers", "extra", "bare", "ratios")
     while True:
-        if free:
+        if open_words:
             question, turns, answer = draw_open_loop(d, kind, small=style.edit in ("names", "words"))
         else:
             question, turns, answer = draw_loop(rng, kind)
-        if held_out(question) == held:
+        if is_held_out(question) == held_out:
             break
     most = 2 + round((len(turns) - 2) * style.level)
     last = min(size or rng.randint(1, most), len(turns))
-    role = agent_text(d) if opened(rng, style, "roles") else AGENT.stock
-    lead = pick(d, TOOL_WORDS.leads) if opened(rng, style) else "The question is: "
-    observation = pick(d, TOOL_WORDS.observations) if opened(rng, style) else "Observation {i}: "
-    plain = not opened(rng, style, "words") or d.chance(0.5)
+    role = agent_text(d) if is_open(rng, style, "roles") else AGENT.stock
+    lead = pick(d, TOOL_WORDS.leads) if is_open(rng, style) else "The question is: "
+    observation = pick(d, TOOL_WORDS.observations) if is_open(rng, style) else "Observation {i}: "
+    plain = not is_open(rng, style, "words") or d.chance(0.5)
     pieces = [Piece(f"{role}\n{lead}"), Piece(question, name="user_question"), Piece("\n")]
     for number, turn in enumerate(turns[: last - 1], 1):
         pieces += [
@@ -204,4 +204,4 @@ def make_tools(rng: random.Random, style: Style, held: bool, kind: str, size: in
             Piece("\n"),
         ]
     pieces.append(Piece(turn_text(last, turns[last - 1]), answer=True))
-    return Document("tools", kind, joined(pieces), str(answer), last)
+    return Document("tools", kind, join_pieces(pieces), str(answer), last)

@@ -1,8 +1,9 @@
-"""Facts written whole: sentences with slots, questions about them, and what answers.
+"""Facts written whole: sentences with slots, questions about them, and the answers.
 
-Relations are stated in many ways but all in one frame; these say whatever people write down about a person, a
-place or a thing. The lines are in ``presets/tasks/facts.txt``, each as ``topic ||| sentence ;; sentence |||
-question // question ||| answer``. All of them are training's: held-out documents ask about relations.
+They say whatever people write about a person, a place or a thing, beyond the relations of
+:mod:`backend.prompts.tasks.relations`. The lines are in ``presets/tasks/facts.txt``, each as ``topic |||
+sentence ;; sentence ||| question // question ||| answer``. All are for training: held-out documents ask
+about relations.
 """
 
 import re
@@ -48,12 +49,12 @@ class Template:
 
     @property
     def keys(self) -> set[str]:
-        """The slots that tell these facts from others of the same template: asked about, or said in both."""
-        asked = {slot for question in self.questions for slot in SLOT.findall(question)}
+        """The slots that distinguish facts of the same template: in a question, or in both sentences."""
+        slots = {slot for question in self.questions for slot in SLOT.findall(question)}
         if len(self.sentences) > 1:
             first, second = (set(SLOT.findall(text)) for text in self.sentences)
-            asked |= first & second
-        return asked
+            slots |= first & second
+        return slots
 
 
 def parse(line: str) -> Template:
@@ -72,21 +73,21 @@ def parse(line: str) -> Template:
 def templates(hops: int) -> tuple[Template, ...]:
     """The templates of so many sentences."""
     lines = FACTS.read_text(encoding="utf-8").splitlines()
-    every = (parse(line) for line in lines if line and not line.startswith("#"))
-    return tuple(template for template in every if len(template.sentences) == hops)
+    parsed = (parse(line) for line in lines if line and not line.startswith("#"))
+    return tuple(template for template in parsed if len(template.sentences) == hops)
 
 
 def draw_whole_story(d: Draw, hops: int, count: int) -> WholeStory:
     """A question of one hop or two, and ``count`` facts that do not answer it."""
     template = d.rng.choice(templates(hops))
     used: set[str] = set()
-    values = _filled(d, template, used, {})
+    values = _fill(d, template, used, {})
     others: list[Sentence] = []
     while len(others) < count:
         if d.chance(SAME_TEMPLATE):
-            others.append(_beside(d, template, values, used))
+            others.append(_same_template(d, template, values, used))
         else:
-            others.append(_elsewhere(d, template, values, used))
+            others.append(_other_template(d, template, values, used))
     return WholeStory(
         d.say(d.rng.choice(template.questions), **values),
         tuple(Sentence(d.say(text, **values)) for text in template.sentences),
@@ -95,37 +96,37 @@ def draw_whole_story(d: Draw, hops: int, count: int) -> WholeStory:
     )
 
 
-def _beside(d: Draw, template: Template, values: dict[str, str], used: set[str]) -> Sentence:
-    """The same said of another: at least one slot that the question goes by differs."""
+def _same_template(d: Draw, template: Template, values: dict[str, str], used: set[str]) -> Sentence:
+    """A sentence of the same template with another value in at least one of its keys."""
     text = d.rng.choice(template.sentences)
     slots = set(SLOT.findall(text))
     keys = sorted(slots & template.keys)
     other = d.rng.choice(keys)
-    kept = {s: values[s] for s in sorted(slots) if s != other and s != template.answer and d.chance(0.3)}
-    if len(template.sentences) > 1 and set(keys) & set(kept):
-        kept = {}
-    return Sentence(d.say(text, **_filled(d, template, used, kept)))
+    shared = {s: values[s] for s in sorted(slots) if s != other and s != template.answer and d.chance(0.3)}
+    if len(template.sentences) > 1 and set(keys) & set(shared):
+        shared = {}
+    return Sentence(d.say(text, **_fill(d, template, used, shared)))
 
 
-def _elsewhere(d: Draw, template: Template, values: dict[str, str], used: set[str]) -> Sentence:
-    """A fact of another topic, often about somebody whom the question is about."""
+def _other_template(d: Draw, template: Template, values: dict[str, str], used: set[str]) -> Sentence:
+    """A fact of another topic, often about a person, place or thing of the question."""
     while (other := d.rng.choice(templates(d.rng.choice((1, 1, 2))))).topic == template.topic:
         pass
     text = d.rng.choice(other.sentences)
-    kept: dict[str, str] = {}
+    shared: dict[str, str] = {}
     for sort in (PEOPLE, PLACES, THINGS):
-        mine = [values[s] for s in sorted(values) if s in sort]
-        theirs = [s for s in SLOT.findall(text) if s in sort]
-        if mine and theirs and d.chance(0.5):
-            kept[theirs[0]] = d.rng.choice(mine)
-    return Sentence(d.say(text, **_filled(d, other, used, kept)))
+        needed_values = [values[s] for s in sorted(values) if s in sort]
+        slots = [s for s in SLOT.findall(text) if s in sort]
+        if needed_values and slots and d.chance(0.5):
+            shared[slots[0]] = d.rng.choice(needed_values)
+    return Sentence(d.say(text, **_fill(d, other, used, shared)))
 
 
-def _filled(d: Draw, template: Template, used: set[str], kept: dict[str, str]) -> dict[str, str]:
-    """A value for each slot of the template, those of ``kept`` as they are, the others not used before."""
+def _fill(d: Draw, template: Template, used: set[str], shared: dict[str, str]) -> dict[str, str]:
+    """A value for each slot of the template: that of ``shared``, or one not used before."""
     slots = {s for text in (*template.sentences, *template.questions) for s in SLOT.findall(text)}
-    values = dict(kept)
-    for slot in sorted(slots - set(kept)):
+    values = dict(shared)
+    for slot in sorted(slots - set(shared)):
         for _ in range(20):
             value = _value(d, slot, template.pools)
             if value.lower() not in used and value not in values.values():

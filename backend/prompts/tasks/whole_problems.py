@@ -1,7 +1,7 @@
 """Word problems written whole: a text with slots for names, things and numbers, and the steps that solve it.
 
-Composed stories are wide in their words and narrow in how they hang together; these hang together as people
-write. The texts are in ``presets/tasks/problems.txt``; one in eight is kept from training.
+Composed stories vary in words but little in structure; these have the structure of what people write. The
+texts are in ``presets/tasks/problems.txt``; one in eight is kept from training.
 """
 
 import re
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from backend.prompts.tasks.phrases import FOLDER, phrases
-from backend.prompts.tasks.story_teller import LARGEST, Step, Story, Teller, compute
-from backend.prompts.tasks.words import Draw, kept_back, start_sentence
+from backend.prompts.tasks.story_teller import LARGEST, Step, Story, StoryProblem, Teller, compute
+from backend.prompts.tasks.words import Draw, is_unseen, start_sentence
 
 STORIES = phrases("stories")
 # between two sentences, and not behind a title such as Dr.
@@ -23,7 +23,7 @@ MOST = 99  # of small numbers
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholeProblem:
     """A problem with slots; each step is ``(left, op, right)`` over slots, integers and ``r1``, ``r2`` ..."""
 
     text: str
@@ -31,30 +31,30 @@ class Whole:
 
 
 @cache
-def problems(unseen: bool, most: int) -> tuple[Whole, ...]:
+def problems(unseen: bool, most: int) -> tuple[WholeProblem, ...]:
     """The problems of one side of the split that have at most so many steps."""
-    found: list[Whole] = []
+    entries: list[WholeProblem] = []
     for line in PROBLEMS.read_text(encoding="utf-8").splitlines():
         text, bar, steps = line.partition(" ||| ")
-        if bar and not line.startswith("#") and kept_back(text) == unseen:
+        if bar and not line.startswith("#") and is_unseen(text) == unseen:
             parts = [step.split() for step in steps.split(";")]
-            found.append(Whole(text, tuple((left, op, right) for left, op, right in parts)))
-    return tuple(whole for whole in found if len(whole.steps) <= most)
+            entries.append(WholeProblem(text, tuple((left, op, right) for left, op, right in parts)))
+    return tuple(whole for whole in entries if len(whole.steps) <= most)
 
 
-def draw_whole(d: Draw, story: Story, steps: int) -> tuple[str, list[Step], int]:
+def draw_whole(d: Draw, story: Story, steps: int) -> StoryProblem:
     """A problem of at most ``steps`` steps: its text, its steps and its answer."""
-    known = problems(d.unseen, max(steps, 1))
+    options = problems(d.unseen, max(steps, 1))
     while True:
-        whole = d.rng.choice(known)
+        whole = d.rng.choice(options)
         for attempt in range(TRIES):
             numbers = _numbers(d, story if attempt < SMALL_AFTER else Story(highest=MOST), whole)
-            done = _solved(whole, numbers)
-            if done:
+            solution = _solve(whole, numbers)
+            if solution:
                 n, m, o = d.names(3)
                 t, u = d.things(2)
                 text = d.say(whole.text, N=n, M=m, O=o, T=t, U=u, P=d.place(), **numbers)
-                return _with_asides(d, story, start_sentence(text)), done, compute(*done[-1])
+                return _with_asides(d, story, start_sentence(text)), solution, compute(*solution[-1])
 
 
 def _with_asides(d: Draw, story: Story, text: str) -> str:
@@ -68,7 +68,7 @@ def _with_asides(d: Draw, story: Story, text: str) -> str:
     return text
 
 
-def _numbers(d: Draw, story: Story, whole: Whole) -> dict[str, int]:
+def _numbers(d: Draw, story: Story, whole: WholeProblem) -> dict[str, int]:
     """A number for each slot; one that a step divides is a multiple of what it is divided by."""
     low = max(2, min(story.lowest, story.highest // 3))
     numbers = {slot: d.number(low, story.highest) for slot in "abcde"}
@@ -80,16 +80,16 @@ def _numbers(d: Draw, story: Story, whole: Whole) -> dict[str, int]:
     return numbers
 
 
-def _solved(whole: Whole, numbers: dict[str, int]) -> list[Step]:
+def _solve(whole: WholeProblem, numbers: dict[str, int]) -> list[Step]:
     """The steps with their numbers; none where a result is negative, no whole number, or too large."""
-    known, done = dict(numbers), []
+    values, solution = dict(numbers), []
     for count, (left, op, right) in enumerate(whole.steps, 1):
-        a, b = (known[x] if x in known else int(x) for x in (left, right))
+        a, b = (values[x] if x in values else int(x) for x in (left, right))
         if op == "/" and (b == 0 or a % b):
             return []
         result = compute(a, op, b)
         if not 0 <= result <= LARGEST:
             return []
-        known[f"r{count}"] = result
-        done.append((a, op, b))
-    return done
+        values[f"r{count}"] = result
+        solution.append((a, op, b))
+    return solution

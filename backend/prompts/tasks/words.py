@@ -27,7 +27,7 @@ SYSTEM_WORDS = Path("/usr/share/dict/words")
 _dictionary: tuple[str, ...] = ()
 
 
-def kept_back(text: str, one_in: int = 8) -> bool:
+def is_unseen(text: str, one_in: int = 8) -> bool:
     """Is this word or pattern kept from training? One in ``one_in`` is."""
     return int.from_bytes(hashlib.sha256(f"kept:{text}".encode()).digest()[:2], "big") % one_in == 0
 
@@ -39,7 +39,7 @@ def use_dictionary(path: Path) -> int:
     """
     global _dictionary
     lines = path.read_text(encoding="utf-8", errors="ignore").split("\n")
-    _dictionary = tuple(w for w in lines if 3 <= len(w) <= 12 and w.isalpha() and not kept_back(w.lower()))
+    _dictionary = tuple(w for w in lines if 3 <= len(w) <= 12 and w.isalpha() and not is_unseen(w.lower()))
     return len(_dictionary)
 
 
@@ -54,7 +54,7 @@ class Draw:
     def __init__(self, rng: random.Random, unseen: bool = False) -> None:
         self.rng = rng
         self.unseen = unseen
-        self.kept_back = 0  # patterns drawn so far that training never shows
+        self.unseen_count = 0  # patterns drawn so far that training never shows
 
     # -- choices
 
@@ -63,10 +63,10 @@ class Draw:
 
     def pick(self, patterns: Sequence[str], one_in: int = 10) -> str:
         """One of the patterns of this document's side; of all where that side has none."""
-        trained, kept = split(tuple(patterns), one_in)
-        if self.unseen and kept:
-            self.kept_back += 1
-            return self.rng.choice(kept)
+        trained, unseen = split(tuple(patterns), one_in)
+        if self.unseen and unseen:
+            self.unseen_count += 1
+            return self.rng.choice(unseen)
         return self.rng.choice(patterns if self.unseen else trained)
 
     def pick_word(self, words: Sequence[str]) -> str:
@@ -82,20 +82,17 @@ class Draw:
         text = re.sub(r" ([.,?!;:])", r"\1", text)
         return text.format(**slots) if slots else text
 
-    def one(self, patterns: Sequence[str], **slots: object) -> str:
+    def phrase(self, patterns: Sequence[str], **slots: object) -> str:
         """One pattern of a list, of this document's side, with its choices made."""
         return self.say(self.pick(patterns), **slots)
 
     def _expand(self, text: str) -> str:
-        while True:
-            inner = _INNERMOST.search(text)
-            if inner is None:
-                return text
-            body = inner[0][1:-1]
-            chosen = self.rng.choice(body.split("|"))
+        while inner := INNERMOST.search(text):
+            chosen = self.rng.choice(inner[0][1:-1].split("|"))
             if inner[0][0] == "[" and self.rng.random() < 0.5:
                 chosen = ""
             text = text[: inner.start()] + chosen + text[inner.end() :]
+        return text
 
     # -- words
 
@@ -112,7 +109,7 @@ class Draw:
                     rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS)
                     for _ in range(rng.choice((1, 2, 2, 2, 3)))
                 )
-            if 3 <= len(word) <= 11 and kept_back(word) == self.unseen:
+            if 3 <= len(word) <= 11 and is_unseen(word) == self.unseen:
                 return word
 
     def name(self) -> str:
@@ -129,11 +126,11 @@ class Draw:
 
     def names(self, count: int) -> list[str]:
         """Different names; no one's first word is another's."""
-        found: dict[str, str] = {}
-        while len(found) < count:
+        names: dict[str, str] = {}
+        while len(names) < count:
             name = self.name()
-            found.setdefault(name.split()[0] if name.split()[0] not in WORDS.titles else name, name)
-        return list(found.values())
+            names.setdefault(name.split()[0] if name.split()[0] not in WORDS.titles else name, name)
+        return list(names.values())
 
     def thing(self) -> str:
         """Things, in the plural: a noun, a made-up one, or one with an adjective before it."""
@@ -143,10 +140,10 @@ class Draw:
 
     def things(self, count: int) -> list[str]:
         """Different things."""
-        found: dict[str, None] = {}
-        while len(found) < count:
-            found.setdefault(self.thing())
-        return list(found)
+        things: dict[str, None] = {}
+        while len(things) < count:
+            things.setdefault(self.thing())
+        return list(things)
 
     def color(self) -> str:
         return self.pick_word(WORDS.colors) if self.chance(0.85) else self.word()
@@ -165,27 +162,27 @@ class Draw:
         return self.rng.randint(low, max(low, min(high, limit - 1)))
 
 
-_INNERMOST = re.compile(r"\([^()\[\]]*\)|\[[^()\[\]]*\]")
+INNERMOST = re.compile(r"\([^()\[\]]*\)|\[[^()\[\]]*\]")  # a choice that holds no other
 
 
 @cache
 def split(patterns: tuple[str, ...], one_in: int = 10) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The patterns that training shows, and those that are kept from it.
 
-    One in ``one_in`` is kept from training, if the others have all of its words: a model that never read
-    *dearer* cannot know what it means, and what it does with such a word says nothing of its reading.
+    One in ``one_in`` is kept from training, if the others have all of its words: a held-out pattern should
+    test how the model reads, not whether it can guess a word that it never read.
     """
-    apart = [x for x in patterns if kept_back(x, one_in)]
-    if len(apart) == len(patterns):
+    candidates = [x for x in patterns if is_unseen(x, one_in)]
+    if len(candidates) == len(patterns):
         return patterns, ()
-    known = FUNCTION_WORDS.union(*(pattern_words(x) for x in patterns if x not in apart))
-    kept = tuple(x for x in apart if pattern_words(x) <= known)
-    return tuple(x for x in patterns if x not in kept), kept
+    trained_words = FUNCTION_WORDS.union(*(pattern_words(x) for x in patterns if x not in candidates))
+    unseen = tuple(x for x in candidates if pattern_words(x) <= trained_words)
+    return tuple(x for x in patterns if x not in unseen), unseen
 
 
 @cache
 def _words(words: tuple[str, ...], unseen: bool) -> tuple[str, ...]:
-    return tuple(x for x in words if kept_back(x) == unseen) or words
+    return tuple(x for x in words if is_unseen(x) == unseen) or words
 
 
 def pattern_words(pattern: str) -> set[str]:

@@ -8,7 +8,9 @@ parser would round to floats. Precedence is Python's: ``-2**2`` is -4 and ``2**3
 between spaces; a dollar sign and thousands commas are dropped.
 """
 
+import operator
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -150,6 +152,12 @@ def _too_large() -> None:
     )
 
 
+_OPERATIONS: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
+    "plus": operator.add, "minus": operator.sub, "times": operator.mul, "over": operator.truediv,
+    "power": _raise,
+}  # fmt: skip
+
+
 def value_of(tree: Tree) -> Fraction:
     """The exact value of a parsed expression.
 
@@ -160,18 +168,8 @@ def value_of(tree: Tree) -> Fraction:
         return _number(tree)
     if len(tree) == 2:
         return -value_of(tree[1]) if tree[0] == "unary minus" else value_of(tree[1])
-    kind, left, right = tree[0], value_of(tree[1]), value_of(tree[2])
     try:
-        if kind == "plus":
-            result = left + right
-        elif kind == "minus":
-            result = left - right
-        elif kind == "times":
-            result = left * right
-        elif kind == "over":
-            result = left / right
-        else:
-            result = _raise(left, right)
+        result = _OPERATIONS[tree[0]](value_of(tree[1]), value_of(tree[2]))
     except ZeroDivisionError:
         raise ToolError(
             "The expression divides by zero. Change the divisor.", "Error: division by zero"
@@ -193,18 +191,12 @@ def show(value: Fraction) -> str:
     return f"{exact} (about {about})" if len(exact) <= 24 else f"about {about}"
 
 
-def _tokens(text: str) -> list[_Token]:
-    return [
-        _Token(match.lastgroup or "", match.group(), match.start(), match.end())
-        for match in _TOKEN.finditer(text)
-    ]
-
-
 def runs_of(text: str) -> list[list[_Token]]:
     """Tokens with nothing but spaces between them stand in one run."""
     runs: list[list[_Token]] = []
     end = -1
-    for token in _tokens(text):
+    for match in _TOKEN.finditer(text):
+        token = _Token(match.lastgroup or "", match.group(), *match.span())
         if end >= 0 and not text[end : token.start].strip(" \t"):
             runs[-1].append(token)
         else:

@@ -93,8 +93,8 @@ class Collection:
         """
         scores: dict[int, float] = {}
         total = len(self.passages)
-        wanted = words(query)
-        for word in dict.fromkeys(wanted):
+        query_words = words(query)
+        for word in dict.fromkeys(query_words):
             postings = self._postings.get(word, [])
             n = len(postings)
             if n > max(1, total / 2):
@@ -103,7 +103,7 @@ class Collection:
             for number, f in postings:
                 norm = f + K1 * (1 - B + B * self._lengths[number] / self._mean)
                 scores[number] = scores.get(number, 0.0) + idf * f * (K1 + 1) / norm
-        if wanted and (exact := self._titles.get(tuple(wanted))) is not None:
+        if query_words and (exact := self._titles.get(tuple(query_words))) is not None:
             scores[exact] = math.inf
         order = sorted(scores, key=lambda number: (-scores[number], number))
         return [(self.passages[number], scores[number]) for number in order[:limit]]
@@ -152,9 +152,9 @@ def parse_collection(text: str, lines: bool, name: str = "the collection") -> Co
         return Collection((_from_line(s, f"Line {n} of {name}") for n, s in numbered if s.strip()), name)
     passages = []
     for block in re.split(r"\n[ \t]*(?:\n[ \t]*)+", text.replace("\r\n", "\n").strip()):
-        first, _, rest = block.partition("\n")
-        titled = bool(rest.strip()) and len(first) <= MAX_TITLE
-        passages.append(Passage(first.strip(), rest.strip()) if titled else Passage("", block))
+        title, _, body = block.partition("\n")
+        titled = bool(body.strip()) and len(title) <= MAX_TITLE
+        passages.append(Passage(title.strip(), body.strip()) if titled else Passage("", block))
     return Collection(passages, name)
 
 

@@ -57,9 +57,7 @@ def lookup(text: str, collection: Collection, limit: int = PASSAGE_CHARS) -> Too
                 "Error: the query is too long",
             )
         hits = [collection.search(query) for query in queries]
-        given = [
-            clip_passage(passages[0][0], limit) if passages else "nothing was found" for passages in hits
-        ]
+        passages = [clip_passage(hit[0][0], limit) if hit else "nothing was found" for hit in hits]
         if not any(hits):
             queried = ", ".join(repr(clip(query, 80)) for query in queries)
             raise ToolError(
@@ -68,8 +66,8 @@ def lookup(text: str, collection: Collection, limit: int = PASSAGE_CHARS) -> Too
                 f"Nothing was found for {queried}",
             )
         if len(queries) == 1:
-            return given[0]
-        return "\n".join(f"{query}: {passage}" for query, passage in zip(queries, given, strict=True))
+            return passages[0]
+        return "\n".join(f"{query}: {passage}" for query, passage in zip(queries, passages, strict=True))
 
     return finish(work)
 

@@ -112,7 +112,7 @@ class _Run:
         monty = self.monty
         constants = {name: getattr(string, name) for name in string.__all__}
         constants = {name: value for name, value in constants.items() if isinstance(value, str)}
-        began = time.perf_counter()
+        start = time.perf_counter()
         try:
             with (
                 monty.Monty(
@@ -144,8 +144,8 @@ class _Run:
         except monty.MontyError as error:
             raise self._explained(error) from error
         except Exception as error:  # whatever the bindings raise: a tool never does
-            spent = time.perf_counter() - began
-            raise _failed(f"the sandbox failed after {spent:.1f} s: {error}", "Try again.") from error
+            seconds = time.perf_counter() - start
+            raise _failed(f"the sandbox failed after {seconds:.1f} s: {error}", "Try again.") from error
 
     def _feed(self, session: MontySession, versions: list[str]) -> None:
         for version in versions[:-1]:

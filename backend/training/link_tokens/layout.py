@@ -1,8 +1,8 @@
-"""One training sequence: what stands where, and who may look at whom (KVLink, Fig. 2, 4 and 7).
+"""One training sequence: its tokens, their positions and the attention mask (KVLink, Fig. 2, 4 and 7).
 
-Document tokens see their own document alone: no system prompt, no begin-of-sequence token, no link. Link
-tokens and all the rest see everything before them. With anchors, a document's tokens see their own chunk,
-an anchor sees its own chunk and the document's earlier anchors, and nothing else sees the tokens themselves.
+Document tokens attend to their own document alone: no system prompt, no begin-of-sequence token, no link.
+Link tokens and all other tokens attend to everything before them. With anchors, a document's tokens attend to
+their chunk, an anchor to its chunk and the document's earlier anchors, and all others to the anchors alone.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from torch import Tensor
 
 from backend.model.link_tokens import NO_SOFT, Links, anchors_of
 
-REST = -1  # the owner of what belongs to no document
+NO_DOCUMENT = -1  # the owner of what belongs to no document
 PADDING = -2
 
 
 @dataclass
-class Laid:
+class Layout:
     """One example in the making; all lists are equally long.
 
     ``soft``: the row of the links' table that stands in for the token, or ``NO_SOFT``. ``owner``: the
     document's index or ``REST``. ``chunk``: of a document's token. ``anchor``: is it one? ``weight``: of its
     loss.
-    ``position``: RoPE position; text that anchors stand for shares those of what is before it, and nobody but
-    its anchors sees it.
+    ``position``: RoPE position; text that anchors replace shares the positions before it, and only its
+    anchors attend to it.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -43,13 +43,13 @@ class Laid:
     def add(
         self,
         ids: Sequence[int],
-        owner: int = REST,
+        owner: int = NO_DOCUMENT,
         chunk: int = 0,
         weight: float = 0.0,
         *,
         dropped: bool = False,
     ) -> None:
-        """Text tokens; ``dropped`` ones leave no room behind."""
+        """Text tokens; ``dropped`` ones take no positions."""
         count = len(ids)
         first = self.next - count if dropped else self.next
         self.ids += ids
@@ -62,32 +62,34 @@ class Laid:
         self.next = first + count
 
     def add_soft(
-        self, rows: Sequence[int], owner: int = REST, chunk: int = 0, *, anchors: bool = False
+        self, rows: Sequence[int], owner: int = NO_DOCUMENT, chunk: int = 0, *, anchors: bool = False
     ) -> None:
-        """Trained tokens; ``anchors``: the document is seen through them alone."""
+        """Trained tokens; ``anchors``: later tokens attend to them instead of the document."""
         start = len(self.ids)
         self.add([0] * len(rows), owner, chunk)
         self.soft[start:] = rows
         self.anchor[start:] = [anchors] * len(rows)
 
 
-def put_document(into: Laid, ids: Sequence[int], index: int, links: Links) -> None:
-    """A separately encoded document with what belongs behind it."""
+def put_document(layout: Layout, ids: Sequence[int], index: int, links: Links) -> None:
+    """A separately encoded document with its anchors and link tokens."""
     if links.compression == "anchors":
         for number, (start, end, anchors) in enumerate(anchors_of(len(ids), links.rate, links.chunk_tokens)):
-            into.add(ids[start:end], index, number, dropped=True)
-            into.add_soft([links.row("anchor", a) for a in range(anchors)], index, number, anchors=True)
+            layout.add(ids[start:end], index, number, dropped=True)
+            layout.add_soft([links.row("anchor", a) for a in range(anchors)], index, number, anchors=True)
     elif links.compression == "packet":
         rows = [links.row("anchor", a) for a in range(len(links.anchor_tokens))]
-        into.add_soft(rows[: len(rows) // 2], index)
-        into.add(ids, index)
-        into.add_soft(rows[len(rows) // 2 :], index)
+        layout.add_soft(rows[: len(rows) // 2], index)
+        layout.add(ids, index)
+        layout.add_soft(rows[len(rows) // 2 :], index)
     else:
-        into.add(ids, index)
-    into.add_soft([links.row("link", index, token) for token in range(links.tokens)])
+        layout.add(ids, index)
+    layout.add_soft([links.row("link", index, token) for token in range(links.tokens)])
 
 
-def lay_out(pieces: Sequence[tuple[Sequence[int], bool]], answer: Sequence[int], links: Links | None) -> Laid:
+def lay_out(
+    pieces: Sequence[tuple[Sequence[int], bool]], answer: Sequence[int], links: Links | None
+) -> Layout:
     """One example.
 
     Args:
@@ -95,21 +97,21 @@ def lay_out(pieces: Sequence[tuple[Sequence[int], bool]], answer: Sequence[int],
         answer: what to learn, its end token included.
         links: None reads everything densely, as one text.
     """
-    out = Laid()
+    layout = Layout()
     documents = sum(separate for _, separate in pieces) if links is not None else 0
-    seen = 0
+    index = 0
     for ids, separate in pieces:
         if links is None or not separate:
-            out.add(ids)
+            layout.add(ids)
             continue
-        if seen == 0 and len(links.edges):
-            out.add_soft([links.row("edge", 0)])
-        put_document(out, ids, seen, links)
-        seen += 1
-        if seen == documents and len(links.edges):
-            out.add_soft([links.row("edge", 1)])
-    out.add(answer, weight=1.0)
-    return out
+        if index == 0 and len(links.edges):
+            layout.add_soft([links.row("edge", 0)])
+        put_document(layout, ids, index, links)
+        index += 1
+        if index == documents and len(links.edges):
+            layout.add_soft([links.row("edge", 1)])
+    layout.add(answer, weight=1.0)
+    return layout
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ class Batch:
         return Batch(*(x.to(device) for x in (self.ids, self.soft, self.position, self.weight, self.mask)))
 
 
-def batch(sequences: Sequence[Laid]) -> Batch:
+def batch(sequences: Sequence[Layout]) -> Batch:
     """Sequences to tensors."""
     longest = max(len(s.ids) for s in sequences)
 
@@ -148,13 +150,13 @@ def batch(sequences: Sequence[Laid]) -> Batch:
 
 def visibility(owner: Tensor, chunk: Tensor, anchor: Tensor) -> Tensor:
     """(rows, tokens, tokens): may the row's token look at the column's? Arguments (rows, tokens)."""
-    reader, theirs = owner[:, :, None], owner[:, None]
+    reader, source = owner[:, :, None], owner[:, None]
     both_anchors = anchor[:, :, None] & anchor[:, None]
     same_chunk = chunk[:, :, None] == chunk[:, None]
-    within = (reader == theirs) & (same_chunk | both_anchors)
-    # a document that has anchors is seen through them alone
-    compressed = anchor.any(dim=1, keepdim=True)[:, None] & (theirs >= 0) & ~anchor[:, None]
-    outside = (reader == REST) & (theirs != PADDING) & ~compressed
+    within = (reader == source) & (same_chunk | both_anchors)
+    # of a document with anchors, later tokens attend to these alone
+    compressed = anchor.any(dim=1, keepdim=True)[:, None] & (source >= 0) & ~anchor[:, None]
+    outside = (reader == NO_DOCUMENT) & (source != PADDING) & ~compressed
     tokens = owner.shape[1]
     causal = torch.ones(tokens, tokens, dtype=torch.bool, device=owner.device).tril()
     return (within | outside) & causal

@@ -26,11 +26,11 @@ from backend.base.errors import OptionError
 from backend.base.ranges import check_choice, check_within
 from backend.model.link_tokens import NO_SOFT, Delta, Links, base_hash, kept_tokens, projections, save_links
 from backend.model.load import LoadedModel
-from backend.training.link_tokens.examples import KNOWN, MIXTURES, MOST_DOCUMENTS, Drawn, draw
+from backend.training.link_tokens.examples import LEARNT_KINDS, MIXTURES, MOST_DOCUMENTS, Example, draw
 from backend.training.link_tokens.layout import Batch, batch, lay_out
 from backend.training.train import append
 
-ALPHA = 2.0  # the deltas begin at zero; twice their rate without being scaled
+ALPHA = 2.0  # scale of the deltas, which begin at zero
 
 
 @dataclass(frozen=True)
@@ -168,13 +168,13 @@ class Trainee:
         table = self.module.get_input_embeddings().weight
         inputs = functional.embedding(ids, table)
         if int((soft != NO_SOFT).sum()):
-            own = self.as_links().table.to(inputs.dtype)
-            inputs = torch.where((soft != NO_SOFT)[..., None], own[soft.clamp_min(0)], inputs)
-        # padding looks at itself, so that no row of attention is empty
-        seen = mask | torch.eye(ids.shape[1], dtype=torch.bool, device=ids.device)
+            soft_rows = self.as_links().table.to(inputs.dtype)
+            inputs = torch.where((soft != NO_SOFT)[..., None], soft_rows[soft.clamp_min(0)], inputs)
+        # padding attends to itself, so that no row of attention is empty
+        visible = mask | torch.eye(ids.shape[1], dtype=torch.bool, device=ids.device)
         arguments = {
             "inputs_embeds": inputs,
-            "attention_mask": seen[:, None],
+            "attention_mask": visible[:, None],
             "position_ids": position,
             "use_cache": False,
         }
@@ -185,37 +185,30 @@ class Trainee:
         hidden_state: Tensor = functional_call(inner, changed, kwargs=arguments).last_hidden_state
         return hidden_state
 
-    def logits(self, given: Batch, adapted: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    def logits(self, inputs: Batch, adapted: bool = True) -> tuple[Tensor, Tensor, Tensor]:
         """Logits (n, vocabulary) before each token that is to be learnt, that token (n,) and its row (n,)."""
-        hidden = self.hidden(given.ids, given.soft, given.position, given.mask, adapted)
-        wanted = given.weight[:, 1:] > 0
-        rows = torch.arange(len(given.ids), device=given.ids.device)[:, None].expand(wanted.shape)
+        hidden = self.hidden(inputs.ids, inputs.soft, inputs.position, inputs.mask, adapted)
+        learnt = inputs.weight[:, 1:] > 0
+        rows = torch.arange(len(inputs.ids), device=inputs.ids.device)[:, None].expand(learnt.shape)
         return (
-            self.module.get_output_embeddings()(hidden[:, :-1][wanted]).float(),
-            given.ids[:, 1:][wanted],
-            rows[wanted],
+            self.module.get_output_embeddings()(hidden[:, :-1][learnt]).float(),
+            inputs.ids[:, 1:][learnt],
+            rows[learnt],
         )
 
     @torch.no_grad()
     def surprisal(self, texts: Sequence[Sequence[int]]) -> list[Tensor]:
         """Minus log probability of every token of each text, read alone; infinite for the first."""
-        filled = [list(t) for t in texts]
-        longest = max(map(len, filled))
-        ids = torch.tensor(
-            [t + [0] * (longest - len(t)) for t in filled], device=self.links.device, dtype=torch.long
-        )
+        longest = max(map(len, texts))
+        padded = [[*t, *[0] * (longest - len(t))] for t in texts]
+        ids = torch.tensor(padded, device=self.links.device, dtype=torch.long)
         causal = torch.ones(longest, longest, dtype=torch.bool, device=ids.device).tril()
         position = torch.arange(longest, device=ids.device).expand(ids.shape)
         hidden = self.hidden(ids, torch.full_like(ids, NO_SOFT), position, causal.expand(len(ids), -1, -1))
         log_probabilities = self.module.get_output_embeddings()(hidden[:, :-1]).float().log_softmax(-1)
         loss = -log_probabilities.gather(-1, ids[:, 1:, None])[..., 0]
-        first = (
-            torch.full_like(loss[:, :1], torch.inf)
-            if longest > 1
-            else loss.new_full((len(ids), 1), torch.inf)
-        )
-        every = torch.cat([first, loss], dim=1)
-        return [row[: len(t)] for row, t in zip(every, filled, strict=True)]
+        loss = torch.cat([loss.new_full((len(ids), 1), torch.inf), loss], dim=1)
+        return [row[: len(t)] for row, t in zip(loss, texts, strict=True)]
 
 
 class Feed:
@@ -231,42 +224,41 @@ class Feed:
         recipe = self.trainee.recipe
         rng = random.Random(f"links:{recipe.seed}:{step}")
         examples = [draw(rng, MIXTURES[recipe.mixture], shuffle=recipe.shuffle) for _ in range(recipe.batch)]
-        laid = self.lay_out(examples)
-        short = [i for i, sequence in enumerate(laid) if len(sequence.ids) <= self.limit]
+        sequences = self.lay_out(examples)
+        short = [i for i, sequence in enumerate(sequences) if len(sequence.ids) <= self.limit]
         whole = None
         if recipe.teacher:
-            read = self.lay_out([replace(examples[i], apart=False) for i in short])
-            whole = batch(read)
-        return batch([laid[i] for i in short]), [examples[i].kind for i in short], whole
+            whole = batch(self.lay_out([replace(examples[i], apart=False) for i in short]))
+        return batch([sequences[i] for i in short]), [examples[i].kind for i in short], whole
 
-    def lay_out(self, examples: Sequence[Drawn]) -> list[Any]:
+    def lay_out(self, examples: Sequence[Example]) -> list[Any]:
         """Examples to sequences, their documents compressed where the recipe says so."""
         links = self.trainee.as_links()
-        every = [
+        prompts = [
             [(list(self.tokens.encode(p.text)), e.separate(p)) for p in e.document.pieces[:-1]]
             for e in examples
         ]
         if links.compression == "drop":
-            texts = [ids for pieces in every for ids, apart in pieces if apart]
+            texts = [ids for pieces in prompts for ids, apart in pieces if apart]
             surprisals = iter(self.trainee.surprisal(texts)) if texts else iter(())
-            for pieces in every:
+            for pieces in prompts:
                 for number, (ids, apart) in enumerate(pieces):
                     if apart:
-                        kept = kept_tokens(next(surprisals), links.rate)
-                        pieces[number] = ([ids[i] for i in kept.tolist()], True)
+                        indices = kept_tokens(next(surprisals), links.rate)
+                        pieces[number] = ([ids[i] for i in indices.tolist()], True)
         out = []
-        for example, pieces in zip(examples, every, strict=True):
+        for example, pieces in zip(examples, prompts, strict=True):
             whole = [(list(self.tokens.opening), False), *pieces, (list(self.tokens.closing), False)]
             answer = [*self.tokens.encode(example.document.target), *self.end]
             out.append(lay_out(whole, answer, links if example.apart else None))
         return out
 
 
-def taught(trainee: Trainee, whole: Batch, logits: Tensor) -> Tensor:
-    """KL (n,) in nats of ``logits`` (n, vocabulary) from what the base says of the same rows, densely."""
+def teacher_loss(trainee: Trainee, whole: Batch, logits: Tensor) -> Tensor:
+    """KL (n,) in nats of ``logits`` (n, vocabulary) from the base's own on the same rows, read densely."""
     with torch.no_grad():
-        wanted = trainee.logits(whole, adapted=False)[0].log_softmax(-1)
-    return functional.kl_div(logits.log_softmax(-1), wanted, reduction="none", log_target=True).sum(-1)
+        target = trainee.logits(whole, adapted=False)[0].log_softmax(-1)
+    return functional.kl_div(logits.log_softmax(-1), target, reduction="none", log_target=True).sum(-1)
 
 
 def factor(step: int, recipe: LinkRecipe) -> float:
@@ -314,33 +306,34 @@ def train_links(
     if trainee.matrices:
         groups.append({"params": trainee.matrices, "rate": recipe.rate})
     optimiser = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
-    # how long it trains is no part of it: with more steps a finished training goes on
+    # without the number of steps: a finished training goes on with more
     identity = {"recipe": asdict(replace(recipe, steps=1)), "base": base}
     start = _resume(checkpoint, trainee, optimiser, identity)
     end = recipe.steps if stop_after_steps is None else min(recipe.steps, start + stop_after_steps)
     feed, device = Feed(model, trainee), model.device
-    began, losses = time.perf_counter(), dict[str, list[Tensor]]()
-    every = [*trainee.soft, *trainee.matrices]
+    start_time, losses = time.perf_counter(), dict[str, list[Tensor]]()
+    parameters = [*trainee.soft, *trainee.matrices]
     for step in range(start, end):
         for group in optimiser.param_groups:
             group["lr"] = group["rate"] * factor(step, recipe)
-        given, kinds, whole = feed.at(step)
-        logits, tokens, rows = trainee.logits(given.to(device))
+        inputs, kinds, whole = feed.at(step)
+        logits, tokens, rows = trainee.logits(inputs.to(device))
         each = functional.cross_entropy(logits, tokens, reduction="none")
         loss = each
         if whole is not None:
-            share = torch.tensor([recipe.teacher * (kind in KNOWN) for kind in kinds], device=device)[rows]
-            loss = torch.lerp(each, taught(trainee, whole.to(device), logits), share)
+            shares = [recipe.teacher * (kind in LEARNT_KINDS) for kind in kinds]
+            share = torch.tensor(shares, device=device)[rows]
+            loss = torch.lerp(each, teacher_loss(trainee, whole.to(device), logits), share)
         loss.mean().backward()
-        torch.nn.utils.clip_grad_norm_(every, 1.0)
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         for row, kind in enumerate(kinds):
             losses.setdefault(kind, []).append(each.detach()[rows == row].mean())
         if (step + 1) % report_every == 0 or step + 1 == end:
-            shown = {kind: round(float(torch.stack(v).mean()), 4) for kind, v in sorted(losses.items())}
-            speed = (step + 1 - start) * recipe.batch / (time.perf_counter() - began)
-            line = {"step": step + 1, "loss": shown, "examples_per_s": round(speed, 1)}
+            means = {kind: round(float(torch.stack(v).mean()), 4) for kind, v in sorted(losses.items())}
+            speed = (step + 1 - start) * recipe.batch / (time.perf_counter() - start_time)
+            line = {"step": step + 1, "loss": means, "examples_per_s": round(speed, 1)}
             losses.clear()
             append(log, line)
             if report:
@@ -372,7 +365,7 @@ def _resume(path: Path, trainee: Trainee, optimiser: torch.optim.Optimizer, iden
             "another --out.",
             field="out",
         )
-    for tensor, kept in zip((*trainee.soft, *trainee.matrices), state["tensors"], strict=True):
-        tensor.data.copy_(kept)
+    for tensor, value in zip((*trainee.soft, *trainee.matrices), state["tensors"], strict=True):
+        tensor.data.copy_(value)
     optimiser.load_state_dict(state["optimiser"])
     return int(state["step"])

@@ -35,14 +35,14 @@ from backend.model.load import LoadedModel, load_model, wrap_model
 from backend.prompts.agent import Agent
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.tasks import make_document
-from backend.prompts.tasks.base import held_out
+from backend.prompts.tasks.base import is_held_out
 from backend.records.request import MethodChoice
 from backend.records.run import COMPUTED, REUSED
 from backend.session.request_state import RequestState
 from backend.session.session import LabSession
 from backend.training.link_tokens import train as train_module
-from backend.training.link_tokens.examples import MIXTURES, Drawn, draw, make_archive, make_summary
-from backend.training.link_tokens.layout import Laid, batch, lay_out
+from backend.training.link_tokens.examples import MIXTURES, Example, draw, make_archive, make_summary
+from backend.training.link_tokens.layout import Layout, batch, lay_out
 from backend.training.link_tokens.train import Feed, LinkRecipe, Trainee, train_links
 
 TEXTS = {
@@ -380,7 +380,7 @@ def test_anchors_stand_for_their_chunks() -> None:
 
 
 def test_padding_is_seen_by_nobody() -> None:
-    rows = [Laid(), Laid()]
+    rows = [Layout(), Layout()]
     rows[0].add([1, 2, 3])
     rows[1].add([1])
     assert batch(rows).mask[1].int().tolist() == [[1, 0, 0], [0, 0, 0], [0, 0, 0]] or (
@@ -417,7 +417,7 @@ def test_a_summary_gathers_what_is_said_of_one_person() -> None:
         ]
         assert document.target == " ".join(said)
         assert len(said) >= 2
-        assert not held_out(question + " ".join(texts))
+        assert not is_held_out(question + " ".join(texts))
 
 
 def test_an_archive_holds_the_hops_that_answer_its_question() -> None:
@@ -436,7 +436,7 @@ def test_an_archive_holds_the_hops_that_answer_its_question() -> None:
         assert hops[0].split()[0] in question
         assert hops[-1].endswith(f" {answer}")
         assert len(hops) == 1 or hops[0].split()[-1] == hops[1].split()[0]
-        assert held_out(question + " ".join(texts)) == held
+        assert is_held_out(question + " ".join(texts)) == held
         kinds.add(document.kind)
     assert kinds == {"one-hop", "two-hop"}
 
@@ -449,14 +449,14 @@ def test_nothing_held_out_is_trained_on(base: LoadedModel) -> None:
         # Blank lines belong to the layout: what is kept back is told by the texts themselves.
         named = {p.name: p.text.strip() for p in document.pieces if p.name}
         texts = " ".join(v for k, v in named.items() if k.startswith("document_"))
-        assert not held_out(named["user_question"] + texts)
+        assert not is_held_out(named["user_question"] + texts)
 
 
 def test_the_answer_alone_is_learnt(base: LoadedModel) -> None:
     trainee, _ = trained(base, RECIPES["kvlink2"])
     document = make_document(random.Random(0), "documents", kind="two-hop")
     for apart in (True, False):
-        [laid] = Feed(base, trainee).lay_out([Drawn("documents", document, apart)])
+        [laid] = Feed(base, trainee).lay_out([Example("documents", document, apart)])
         learnt = [i for i, w in zip(laid.ids, laid.weight, strict=True) if w]
         assert learnt == [*base.tokens.encode(document.target), base.tokens.tokenizer.eos_token_id]
         assert laid.weight == sorted(laid.weight)
@@ -526,12 +526,12 @@ def test_the_teacher_is_the_bases_own_dense_reading(base: LoadedModel) -> None:
         assert len(kinds) == len(given.ids) == len(whole.ids)
         logits, tokens, _ = trainee.logits(given)
         assert torch.equal(trainee.logits(whole, adapted=False)[1], tokens), "token by token"
-        distance = float(train_module.taught(trainee, whole, logits).detach().mean())
+        distance = float(train_module.teacher_loss(trainee, whole, logits).detach().mean())
         assert (distance > 1e-3) if apart else (abs(distance) < 1e-6)
         with torch.no_grad():
             for delta in trainee.deltas.values():
                 delta.up.add_(0.1)
-        changed = train_module.taught(trainee, whole, trainee.logits(given)[0])
+        changed = train_module.teacher_loss(trainee, whole, trainee.logits(given)[0])
         assert float(changed.detach().mean()) > 1e-3, "the teacher stays the base"
 
 
@@ -543,7 +543,7 @@ def test_a_teacher_is_followed(base: LoadedModel, tmp_path: Path) -> None:
 
     def distance() -> float:
         each = (
-            train_module.taught(trainee, whole, trainee.logits(given)[0])
+            train_module.teacher_loss(trainee, whole, trainee.logits(given)[0])
             for given, _, whole in unseen
             if whole
         )

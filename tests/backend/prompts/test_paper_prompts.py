@@ -39,7 +39,7 @@ def test_the_prompts_of_the_paper(name: str) -> None:
     second = replace(flow, turns=2).unrolled
     later = [a for a in second.agents if a.name.endswith("turn 2")]
     holes = [hole for agent in later for hole in second.template(agent.id).placeholders]
-    assert all(hole.kind == "question" or second.written(hole) for hole in holes)
+    assert all(hole.kind == "question" or second.fills(hole) for hole in holes)
 
 
 def test_words_of_the_prompts() -> None:

@@ -222,7 +222,7 @@ def test_the_drill_is_a_chain() -> None:
     assert lines[-1][3] == int(document.answer)
 
 
-@given(seed=SEEDS, level=st.sampled_from([0, 0.5, 1]), kind=st.sampled_from(drills.RECALL_KINDS))
+@given(seed=SEEDS, level=st.sampled_from([0, 0.5, 1]), kind=st.sampled_from(list(drills.RECALL)))
 def test_what_is_recalled_is_there(seed: int, level: float, kind: str) -> None:
     text, asked = asked_of(make_document(random.Random(seed), "recall", kind=kind, style=Style(level=level)))
     assert re.fullmatch(r"Recall\.\n(?s:.*)\n", text)

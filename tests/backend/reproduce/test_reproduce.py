@@ -33,17 +33,17 @@ from backend.reproduce.overlap import BUDGETS
 from backend.reproduce.page import listing, page
 from backend.reproduce.registry import find, reproductions
 from backend.reproduce.result import fits, markdown, read, report
-from backend.reproduce.run import Asked, Done, check, reproduce
+from backend.reproduce.run import ReportEvent, Settings, check, reproduce
 from backend.reproduce.spec import (
     SCALES,
     AttentionPlan,
     CostPlan,
-    Found,
     GroupPlan,
     HarnessPlan,
     JudgedPlan,
     LatencyPlan,
     Line,
+    Measurement,
     OffsetsPlan,
     OverlapPlan,
     Plan,
@@ -123,7 +123,7 @@ def test_a_table_is_whole(one: Reproduction) -> None:
 @pytest.mark.parametrize("one", reproductions(), ids=lambda one: one.name)
 def test_every_line_names_what_its_plan_measures(one: Reproduction, scale: Any, tmp_path: Path) -> None:
     """Nobody notices a line that points nowhere: it says "not measured" for ever."""
-    settings = [Found(where, {}) for where in measured(one, scale, tmp_path)]
+    settings = [Measurement(where, {}) for where in measured(one, scale, tmp_path)]
     for line in one.lines:
         if scale in line.at:
             for column in one.columns:
@@ -146,7 +146,7 @@ def test_all_that_a_paper_prints_is_run_at_paper_scale(name: str, tmp_path: Path
     one = find(name)
     assert len(one.lines) == WHOLE[name]
     assert all(None not in line.paper[:1] for line in one.lines)
-    settings = [Found(where, {}) for where in measured(one, "paper", tmp_path)]
+    settings = [Measurement(where, {}) for where in measured(one, "paper", tmp_path)]
     for line in one.lines:
         fitting = {found.where["model"] for found in settings if fits(found, line.at["paper"])}
         assert len(fitting) == 1, (line.label, fitting)
@@ -212,7 +212,7 @@ def measured_by(plan: Plan, one: Reproduction, scale: Any, folder: Path) -> Iter
         context = Context(one, scale, one.scales[scale].model, folder, problems=1, warmup=0, data=folder)
         tasks = [task for given in plan.tasks if (task := sweeping._task(given, plan, context))]
         assert not context.notes, "data that is not there"
-        for (model, problems), task in sweeping._placed(tasks, plan, context):
+        for (model, problems), task in sweeping._place_tasks(tasks, plan, context):
             text = json.dumps(
                 {
                     "name": "t", "tasks": [task], "methods": list(plan.methods), "modes": [plan.mode],
@@ -323,7 +323,10 @@ def test_a_report_puts_both_figures_side_by_side_and_says_why_one_is_missing(tmp
     one = find("kvcomm-table-1")
     where = {"task": "4 agents", "method": "CacheBlend"}
     values = {"accuracy": Value(0.5, 0.4, 0.6, 40), "tokens": Value(0.78), "agents": Value(0.0)}
-    found = [Found(where, values), Found({**where, "method": "dense"}, {"accuracy": Value(math.nan)})]
+    found = [
+        Measurement(where, values),
+        Measurement({**where, "method": "dense"}, {"accuracy": Value(math.nan)}),
+    ]
     made = report(one, "embedded", found, ["A note."], {"seconds": 3.0})
     lines = {line["label"]: line for line in made["lines"]}
     mine = lines["GSM8K, 4 agents, CacheBlend"]
@@ -345,7 +348,7 @@ def test_a_report_puts_both_figures_side_by_side_and_says_why_one_is_missing(tmp
 
 
 def test_models_are_named_by_a_part() -> None:
-    found = Found({"task": "MATH500", "model": "meta-llama/Llama-3.1-8B-Instruct"}, {})
+    found = Measurement({"task": "MATH500", "model": "meta-llama/Llama-3.1-8B-Instruct"}, {})
     assert fits(found, {"task": "MATH500", "model": "llama"})
     assert not fits(found, {"task": "MATH500", "model": "qwen"})
     assert not fits(found, {"task": "MATH"})
@@ -355,11 +358,11 @@ def test_models_are_named_by_a_part() -> None:
 
 
 def run(
-    one: Reproduction, asked: Asked, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+    one: Reproduction, asked: Settings, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, Any]:
     monkeypatch.setattr(Context, "load", lambda self, name: model)
     *_, last = reproduce(one, asked)
-    assert isinstance(last, Done)
+    assert isinstance(last, ReportEvent)
     return last.report
 
 
@@ -390,7 +393,7 @@ def test_a_sweep_is_repeated_behind_several_warm_ups(
 ) -> None:
     changes: dict[str, Any] = {"max_new_tokens": 2, "methods": ("dense", "kvcomm@length and entropy")}
     one = planned("kvcomm-table-a3", tasks=({"pipeline": "math-2"},), **changes)
-    made = run(one, Asked(tmp_path, problems=1, warmup=1, warmups=3), tiny_model, monkeypatch)
+    made = run(one, Settings(tmp_path, problems=1, warmup=1, warmups=3), tiny_model, monkeypatch)
     [figures] = [x["ours"] for x in made["lines"] if any(x["ours"])]
     assert [figure["of"] for figure in figures] == [3, 3, 3]
     assert made["warmups"] == 3
@@ -401,9 +404,9 @@ def test_a_sweep_is_repeated_behind_several_warm_ups(
     assert "dense loses" in made["notes"][1], "the claim is about KVCOMM's criterion, not about dense"
     timed = find("kvcomm-table-2").scales["embedded"].plan
     with pytest.raises(OptionError, match="no sweep"):
-        check(Asked(tmp_path, warmups=2), timed, "kvcomm-table-2")
+        check(Settings(tmp_path, warmups=2), timed, "kvcomm-table-2")
     with pytest.raises(OptionError, match="warmups"):
-        check(Asked(tmp_path, warmups=0), one.scales["embedded"].plan, one.name)
+        check(Settings(tmp_path, warmups=0), one.scales["embedded"].plan, one.name)
     given = Context(one, "paper", "embedded", tmp_path, problems=1, data=Path(tmp_path), warmups=2)
     (tmp_path / "gsm8k.jsonl").write_text("")
     task = sweeping._task({"pipeline": "x", "data": "gsm8k", "format": "gsm8k"}, SweepPlan((), (), 1), given)
@@ -416,7 +419,7 @@ def test_a_sweep_runs_and_goes_on(
     tmp_path: Path, tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = planned("kvcomm-table-a3", max_new_tokens=3, tasks=({"pipeline": "math-2"},))
-    asked = Asked(tmp_path, problems=2, warmup=1, command="kvlab reproduce kvcomm-table-a3")
+    asked = Settings(tmp_path, problems=2, warmup=1, command="kvlab reproduce kvcomm-table-a3")
     made = run(one, asked, tiny_model, monkeypatch)
     assert all(line["ours"][1]["of"] == 2 for line in made["lines"])
     assert made["model"]["weights_hash"] == tiny_model.info.weights_hash
@@ -431,7 +434,9 @@ def test_documents_say_which_weights_are_missing(
 ) -> None:
     monkeypatch.setattr("backend.reproduce.training.SHIPPED", tmp_path / "none")
     monkeypatch.setattr("backend.studies.documents.MAX_ANSWER", 2)
-    made = run(find("kvlink-table-1"), Asked(tmp_path, problems=2, training_steps=0), tiny_model, monkeypatch)
+    made = run(
+        find("kvlink-table-1"), Settings(tmp_path, problems=2, training_steps=0), tiny_model, monkeypatch
+    )
     lines = {line["label"]: line for line in made["lines"]}
     assert lines["Llama 1B (here the embedded model), PromptCache"]["ours"][-1]["of"] == 2
     assert lines["Llama 1B (here the embedded model), KVLink 5"]["ours"][-1] is None
@@ -455,9 +460,9 @@ def test_a_sweep_runs_under_trained_weights_and_says_which(tmp_path: Path) -> No
     )
     scaled = Scaled(plan, "a test", 1, "embedded", weights=(Weights(5), Weights(5, compression="anchors")))
     one = replace(one, lines=lines, scales={"paper": scaled})
-    asked = Asked(tmp_path, problems=1, scale="paper", links=LINKED_WEIGHTS, training_steps=0)
+    asked = Settings(tmp_path, problems=1, scale="paper", links=LINKED_WEIGHTS, training_steps=0)
     [*_, done] = reproduce(one, asked)
-    assert isinstance(done, Done)
+    assert isinstance(done, ReportEvent)
     measured = [line["ours"][0] is not None for line in done.report["lines"]]
     assert measured == [True, True, True, False], "weights of another kind stand for nothing else"
     assert any("1 of 2 sets of trained weights are not here" in note for note in done.report["notes"])
@@ -476,7 +481,7 @@ def test_a_group_is_timed(tmp_path: Path, tiny_model: LoadedModel, monkeypatch: 
 
     monkeypatch.setattr("backend.reproduce.timings.group_times", watched)
     one = planned("kvcomm-table-2", settings=((3, 32, 32, 16),), anchors=3)
-    made = run(one, Asked(tmp_path, problems=1), tiny_model, monkeypatch)
+    made = run(one, Settings(tmp_path, problems=1), tiny_model, monkeypatch)
     lines = {line["label"]: line["ours"] for line in made["lines"]}
     assert all(value["value"] > 0 for value in lines["Agent 3"][:-2])
     for times in seen:
@@ -498,7 +503,7 @@ def test_pools_are_counted_for_a_whole_group(
     assert group_units(3) == 4 + 3 + 2  # the user's input, and two answers
     one = planned("kvcomm-table-a6", anchors=(2,), lengths=(16,))
     one = replace(one, lines=(replace(one.lines[0], at={"embedded": {"anchors": "2", "tokens": "16"}}),))
-    made = run(one, Asked(tmp_path), tiny_model, monkeypatch)
+    made = run(one, Settings(tmp_path), tiny_model, monkeypatch)
     [line] = made["lines"]
     assert line["ours"][2] is None, "nothing is offloaded on a CPU"
     kv = 2 * 16 * tiny_model.info.kv_bytes_per_token / 1e6
@@ -517,7 +522,7 @@ def test_a_verdict_becomes_figures_with_their_intervals(
     record = object.__new__(studies.HypothesesRecord)
     monkeypatch.setattr(studies, "measure", lambda *_: iter([record]))
     monkeypatch.setattr(studies, "verdicts", lambda _: (said, other))
-    made = run(find("segments-h1"), Asked(tmp_path), tiny_model, monkeypatch)
+    made = run(find("segments-h1"), Settings(tmp_path), tiny_model, monkeypatch)
     assert made["lines"][0]["ours"][0] == {"value": 0.1, "low": 0.05, "high": 0.15, "of": 40}
     assert made["notes"] == ["H1 is refuted: because."]
 
@@ -534,13 +539,13 @@ def test_a_verdict_becomes_figures_with_their_intervals(
 )
 def test_what_cannot_be_run_is_refused(name: str, asked: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=message):
-        list(reproduce(find(name), Asked(tmp_path, **asked)))
+        list(reproduce(find(name), Settings(tmp_path, **asked)))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU can run it")
 def test_a_shape_that_a_cpu_cannot_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="llama-8b needs a GPU"):
-        list(reproduce(find("kvcomm-table-3"), Asked(tmp_path, scale="paper")))
+        list(reproduce(find("kvcomm-table-3"), Settings(tmp_path, scale="paper")))
 
 
 def test_a_data_set_that_is_not_there_is_named(
@@ -548,7 +553,7 @@ def test_a_data_set_that_is_not_there_is_named(
 ) -> None:
     monkeypatch.setattr(Context, "load", lambda self, name: tiny_model)
     with pytest.raises(OptionError, match=r"reads mmlu\.jsonl, of which none was found"):
-        list(reproduce(find("kvcomm-table-4"), Asked(tmp_path, scale="paper", data=tmp_path)))
+        list(reproduce(find("kvcomm-table-4"), Settings(tmp_path, scale="paper", data=tmp_path)))
 
 
 # -- whole requests, energy
@@ -636,7 +641,7 @@ def test_a_column_may_be_a_setting_of_its_own() -> None:
     """KVLink's Table 1: a data set a column at paper scale, and one of them for all at embedded scale."""
     one = find("kvlink-table-1")
     paper = [
-        Found({"task": task, "method": "dense", "model": "llama-1b"}, {"accuracy": Value(value)})
+        Measurement({"task": task, "method": "dense", "model": "llama-1b"}, {"accuracy": Value(value)})
         for task, value in (("HotpotQA", 0.4), ("NQ", 0.3))
     ]
     saved = report(one, "paper", paper, (), {})
@@ -644,6 +649,6 @@ def test_a_column_may_be_a_setting_of_its_own() -> None:
     assert titles == ["NQ", "2WikiMQA", "TriviaQA", "HotpotQA", "MuSiQue", "MultiNews", "Samsum"]
     first = saved["lines"][0]
     assert [c and c["value"] for c in first["ours"]] == [0.3, None, None, 0.4, None, None, None, None]
-    ours = report(one, "embedded", [Found({"arm": "Dense"}, {"accuracy": Value(0.9)})], (), {})
+    ours = report(one, "embedded", [Measurement({"arm": "Dense"}, {"accuracy": Value(0.9)})], (), {})
     assert [c["title"] for c in ours["columns"] if c["measured"]] == ["two-hop questions"]
     assert [c and c["value"] for c in ours["lines"][0]["ours"]] == [*[None] * 7, 0.9]

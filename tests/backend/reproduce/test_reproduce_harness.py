@@ -20,7 +20,7 @@ from backend.model.load import LoadedModel, load_model
 from backend.reproduce.context import Context
 from backend.reproduce.harness import _value
 from backend.reproduce.registry import find
-from backend.reproduce.run import Asked, Done, reproduce
+from backend.reproduce.run import ReportEvent, Settings, reproduce
 from backend.reproduce.spec import (
     HarnessPlan,
     HarnessTask,
@@ -130,14 +130,14 @@ def table(*tasks: HarnessTask, weights: tuple[Weights, ...] = (), problems: int 
     return replace(one, columns=columns, lines=lines, scales={"paper": scaled})
 
 
-def ours(one: Reproduction, asked: Asked, cancel: threading.Event | None = None) -> dict[str, Any]:
+def ours(one: Reproduction, asked: Settings, cancel: threading.Event | None = None) -> dict[str, Any]:
     *_, last = reproduce(one, asked, cancel=cancel)
-    assert isinstance(last, Done)
+    assert isinstance(last, ReportEvent)
     return {line["label"]: line["ours"] for line in last.report["lines"]}
 
 
-def asked(out: Path, folder: Path, **more: Any) -> Asked:
-    return Asked(out, scale="paper", data=folder, links=SHIPPED, training_steps=0, **more)
+def asked(out: Path, folder: Path, **more: Any) -> Settings:
+    return Settings(out, scale="paper", data=folder, links=SHIPPED, training_steps=0, **more)
 
 
 ARC = HarnessTask("arc_easy", {"ARC-E": "acc,none"})
@@ -206,7 +206,7 @@ def test_a_series_goes_on_where_one_part_has_no_data(folder: Path, tmp_path: Pat
     plan = SeriesPlan((whole.plans[0], HarnessPlan((ARC,), 4)))
     one = replace(one, scales={"paper": replace(one.scales["paper"], plan=plan)})
     *_, last = reproduce(one, asked(tmp_path / "out", folder))
-    assert isinstance(last, Done)
+    assert isinstance(last, ReportEvent)
     assert last.report["lines"][0]["ours"][0]["of"] == 4
     assert any("reads nq.jsonl" in note for note in last.report["notes"])
 
@@ -230,7 +230,7 @@ def test_a_task_that_cannot_be_asked_is_named(folder: Path, tmp_path: Path) -> N
 def test_the_harness_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     with pytest.raises(OptionError, match=r"not installed. Install it \(pip install 'kv-reuse-lab\[harness"):
-        list(reproduce(find("kvlink-table-2"), Asked(tmp_path, scale="paper", data="hub")))
+        list(reproduce(find("kvlink-table-2"), Settings(tmp_path, scale="paper", data="hub")))
 
 
 FOLDERS = {"arc_easy": "arc", "arc_challenge": "arc"}

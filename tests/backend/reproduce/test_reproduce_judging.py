@@ -12,7 +12,7 @@ from backend.records.judge_tables import Counted
 from backend.reproduce import judging, overlap
 from backend.reproduce.context import Context
 from backend.reproduce.registry import find
-from backend.reproduce.spec import AttentionPlan, Found, JudgedPlan, OverlapPlan, UsesPlan
+from backend.reproduce.spec import AttentionPlan, JudgedPlan, Measurement, OverlapPlan, UsesPlan
 
 
 def context(model: LoadedModel, name: str, folder: Path, problems: int, warmup: int = 1) -> Context:
@@ -28,7 +28,7 @@ def test_attention_is_that_of_the_runs(tiny_model: LoadedModel, tmp_path: Path) 
     found = {
         x.where["method"]: x
         for x in judging.attention(plan, asked)
-        if isinstance(x, Found)
+        if isinstance(x, Measurement)
         if x.where["token"] == "first"
     }
     records = [x for x in judging.runs(plan, asked, attention=True) if isinstance(x, judging.RunRecord)]
@@ -57,7 +57,7 @@ def test_questions_are_counted_by_how_many_methods_kept_them(
     monkeypatch.setattr(judging, "counted", lambda judged: tuple(counts))
     asked = context(tiny_model, "judges-figure-6", tmp_path, 2)
     plan = JudgedPlan("dense,naive,palkv:capacity=5@palkv", 2, 1)
-    found = [x for x in judging.judged(plan, asked) if isinstance(x, Found)]
+    found = [x for x in judging.judged(plan, asked) if isinstance(x, Measurement)]
     kept = [x.values for x in found if "kept" in x.where]
     assert [v["questions"].value for v in kept] == [0.25, 0.25, 0.5]
     assert [v["right"].value for v in kept] == [0, 1, 0.75]
@@ -69,7 +69,7 @@ def test_anchors_are_grouped_by_length(tiny_model: LoadedModel, tmp_path: Path) 
     plan = UsesPlan("math-2", "dense,kvcomm", 2, 3)
     *_, last = judging.runs(plan, asked, attention=False)
     assert isinstance(last, judging.RunRecord)
-    found = {x.where["anchors"]: x.values for x in judging.uses(plan, asked) if isinstance(x, Found)}
+    found = {x.where["anchors"]: x.values for x in judging.uses(plan, asked) if isinstance(x, Measurement)}
     lengths = sorted(n for pool in last.pools for n in pool.lengths)
     assert found["all"]["tokens"].of == len(lengths) > 3
     third = -(-len(lengths) // 3)
@@ -83,7 +83,9 @@ def test_a_model_keeps_what_it_keeps(tiny_model: LoadedModel, tmp_path: Path) ->
     asked = context(tiny_model, "judges-figure-5", tmp_path, 2)
     asked.loaded["twin"] = tiny_model
     found = [
-        x for x in overlap.token_overlap(OverlapPlan("judge-right", "twin", 2), asked) if isinstance(x, Found)
+        x
+        for x in overlap.token_overlap(OverlapPlan("judge-right", "twin", 2), asked)
+        if isinstance(x, Measurement)
     ]
     assert len(found) == len(overlap.BUDGETS) + 1
     assert all(x.values[who].value == pytest.approx(1) for x in found for who in overlap.OBSERVERS)

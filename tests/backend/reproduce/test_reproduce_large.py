@@ -18,7 +18,7 @@ from backend.model.load import LoadedModel
 from backend.reproduce import sweeping
 from backend.reproduce.context import Context
 from backend.reproduce.registry import find, reproductions
-from backend.reproduce.run import Asked, Done, reproduce
+from backend.reproduce.run import ReportEvent, Settings, reproduce
 from backend.reproduce.spec import Line, Reproduction, SweepPlan
 from backend.sweeps.hub import HubData
 from backend.sweeps.runner import ModelRunner
@@ -130,9 +130,9 @@ def test_a_sweep_runs_in_workers_and_no_model_here(
     monkeypatch.setattr(sweeping, "Cluster", FakeCluster)
     monkeypatch.setattr(Context, "load", lambda *_: pytest.fail("loaded in this process"))
     monkeypatch.setattr("backend.reproduce.context.shape_or_model", loader := Loaded(tiny_model))
-    asked = Asked(tmp_path, 2, 0, quantise="8bit", ray="head:1", workers=3)
+    asked = Settings(tmp_path, 2, 0, quantise="8bit", ray="head:1", workers=3)
     *_, last = reproduce(small("kvcomm-table-a3"), asked)
-    assert isinstance(last, Done)
+    assert isinstance(last, ReportEvent)
     assert FakeCluster.made.given == {"workers": 3, "address": "head:1", "gpus": 0}
     assert FakeCluster.made.open == 0, "the cluster is left"
     assert loader.given == [("embedded", {"device": None, "device_map": None, "quantise": "8bit"})]
@@ -160,7 +160,7 @@ class Loaded:
 def test_a_device_map_and_workers_exclude_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backend.reproduce.run.steps", lambda *_: pytest.fail("it goes on"))
     with pytest.raises(OptionError, match="worker a GPU and a model of its own"):
-        list(reproduce(find("kvcomm-table-4"), Asked(tmp_path, ray="", device_map="auto")))
+        list(reproduce(find("kvcomm-table-4"), Settings(tmp_path, ray="", device_map="auto")))
 
 
 # -- models of a line's own
@@ -188,8 +188,8 @@ def test_a_task_runs_on_the_model_that_the_paper_ran_it_on(
 ) -> None:
     loader = Loaded(tiny_model)
     monkeypatch.setattr("backend.reproduce.context.shape_or_model", loader)
-    *_, last = reproduce(own_models(), Asked(tmp_path, 2, 0))
-    assert isinstance(last, Done)
+    *_, last = reproduce(own_models(), Settings(tmp_path, 2, 0))
+    assert isinstance(last, ReportEvent)
     assert [name for name, _ in loader.given] == ["embedded", "org/other"], "each once, the run's own first"
     assert last.report["notes"] == ["other; base: these ran on org/other."]
     assert [line["ours"][0]["of"] for line in last.report["lines"]] == [2, 2, 2]
@@ -198,7 +198,7 @@ def test_a_task_runs_on_the_model_that_the_paper_ran_it_on(
     context = Context(own_models(), "embedded", "embedded", tmp_path)
     own = own_models().scales["embedded"].plan
     assert isinstance(own, SweepPlan)
-    placed = sweeping._placed([dict(task) for task in own.tasks], own, context)
+    placed = sweeping._place_tasks([dict(task) for task in own.tasks], own, context)
     assert [place for place, _ in placed] == [("embedded", 40), ("org/other", 1), ("org/other", 40)]
 
 
@@ -208,8 +208,8 @@ def test_a_model_that_was_named_runs_all(
 ) -> None:
     loader = Loaded(tiny_model)
     monkeypatch.setattr("backend.reproduce.context.shape_or_model", loader)
-    *_, last = reproduce(own_models(), Asked(tmp_path, 1, 0, "embedded", "org/mine"))
-    assert isinstance(last, Done)
+    *_, last = reproduce(own_models(), Settings(tmp_path, 1, 0, "embedded", "org/mine"))
+    assert isinstance(last, ReportEvent)
     assert {name for name, _ in loader.given} == {"org/mine"}
     assert last.report["notes"] == [
         "other; base: these are meant for org/other and ran on org/mine, as --model says."

@@ -16,7 +16,7 @@ from backend.reproduce import layers
 from backend.reproduce.context import Context
 from backend.reproduce.registry import find
 from backend.reproduce.result import fits
-from backend.reproduce.spec import Found, OffsetsPlan, ProximityPlan
+from backend.reproduce.spec import Measurement, OffsetsPlan, ProximityPlan
 from backend.studies import offsets as study_of_offsets
 from backend.studies.proximity import proximity
 
@@ -41,7 +41,7 @@ def test_prompts_begin_with_what_stands_before_their_first_hole() -> None:
 def test_nearness_is_the_studys(tiny_model: LoadedModel, tmp_path: Path) -> None:
     plan = ProximityPlan("math-3", problems=300, vocabulary=300)
     asked = context(tiny_model, "kvcomm-figure-4", tmp_path, 60)
-    found = [x for x in layers.proximity(plan, asked) if isinstance(x, Found)]
+    found = [x for x in layers.proximity(plan, asked) if isinstance(x, Measurement)]
     first, second, *_ = layers.openings(load_preset("math-3"))
     *_, record = proximity(tiny_model, ProximityRequest(first, second, 300, 60, 0))
     assert isinstance(record, ProximityRecord)
@@ -67,11 +67,11 @@ def test_offsets_and_estimates_are_the_studys(
 
     monkeypatch.setattr(layers, "offset_study", watched)
     asked = context(tiny_model, "kvcomm-figure-a12", tmp_path, 3)
-    found = [x for x in layers.offsets(OffsetsPlan("math-2", 10), asked) if isinstance(x, Found)]
+    found = [x for x in layers.offsets(OffsetsPlan("math-2", 10), asked) if isinstance(x, Measurement)]
     [study] = seen
     assert study.approximated is not None
 
-    def at(**where: str) -> Found:
+    def at(**where: str) -> Measurement:
         [one] = [x for x in found if fits(x, where)]
         return one
 

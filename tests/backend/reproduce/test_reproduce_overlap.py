@@ -27,7 +27,7 @@ def test_received_attention_is_that_of_whole_maps(monkeypatch: pytest.MonkeyPatc
         wanted[1, token] = maps[max(40, token + 1) :, token].mean()
     for chunk in (64, 16):
         monkeypatch.setattr(token_overlap, "CHUNK_TOKENS", chunk)
-        assert np.abs(token_overlap.received(Engine(model), ids, 10) - wanted).max() < 1e-6
+        assert np.abs(token_overlap.attention_received(Engine(model), ids, 10) - wanted).max() < 1e-6
 
 
 def test_the_highest_scores_are_kept_and_of_equal_ones_the_earlier() -> None:

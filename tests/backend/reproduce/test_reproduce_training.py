@@ -16,14 +16,14 @@ import torch
 from backend.base.errors import OptionError, RunCancelled
 from backend.model.link_tokens import Links, base_hash, load_links, save_links
 from backend.model.load import LoadedModel
-from backend.prompts.tasks.base import held_out
+from backend.prompts.tasks.base import is_held_out
 from backend.reproduce import training
 from backend.reproduce.context import Context
 from backend.reproduce.registry import find, reproductions
-from backend.reproduce.run import Asked, Done, reproduce
+from backend.reproduce.run import ReportEvent, Settings, reproduce
 from backend.reproduce.spec import Reproduction, Weights
 from backend.reproduce.training import provide
-from backend.training.link_tokens.examples import LAB, Drawn, draw
+from backend.training.link_tokens.examples import LAB, Example, draw
 from backend.training.link_tokens.train import Feed, LinkRecipe, Trainee
 
 Trained = list[tuple[str, int]]
@@ -257,7 +257,7 @@ def test_what_needs_no_weights_asks_for_none(trained: Trained, context: Callable
 
 def test_steps_out_of_range_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"training-steps is -1; 0 to 100,000 are allowed"):
-        list(reproduce(find("kvlink-table-5"), Asked(tmp_path, training_steps=-1)))
+        list(reproduce(find("kvlink-table-5"), Settings(tmp_path, training_steps=-1)))
 
 
 @pytest.mark.slow
@@ -267,9 +267,9 @@ def test_figure_6_trains_what_it_needs_and_fills_its_columns(
     """The whole way, with trainings of a step."""
     monkeypatch.setattr(training, "BATCH", 2)
     monkeypatch.setattr("backend.studies.documents.MAX_ANSWER", 2)
-    *events, last = reproduce(find("kvlink-figure-6"), Asked(tmp_path, problems=2, training_steps=1))
-    assert isinstance(last, Done)
-    assert sum("Training " in event.text for event in events if not isinstance(event, Done)) == 4
+    *events, last = reproduce(find("kvlink-figure-6"), Settings(tmp_path, problems=2, training_steps=1))
+    assert isinstance(last, ReportEvent)
+    assert sum("Training " in event.text for event in events if not isinstance(event, ReportEvent)) == 4
     [early, late] = [line for line in last.report["lines"] if line["label"].startswith("at ")]
     filled = [line for line in (early, late) if any(line["ours"])]
     assert filled
@@ -300,7 +300,7 @@ def test_unshuffled_questions_are_answered_by_the_first_documents() -> None:
                 assert len(first) <= len(hops), texts
             places[shuffle] += found
             question = next(p.text.strip() for p in pieces if p.name == "user_question")
-            assert not held_out(question + " ".join(texts)), "no order lets held-out ones in"
+            assert not is_held_out(question + " ".join(texts)), "no order lets held-out ones in"
     assert set(places[False]) == {1, 2}
     assert set(places[True]) == set(range(1, 11))
 
@@ -309,7 +309,7 @@ def test_unshuffled_questions_are_answered_by_the_first_documents() -> None:
 def test_a_training_draws_as_its_recipe_says(shuffle: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def noted(*args: Any, **given: Any) -> Drawn:
+    def noted(*args: Any, **given: Any) -> Example:
         asked.append(given.get("shuffle"))
         return draw(*args, **given)
 

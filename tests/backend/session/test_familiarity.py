@@ -33,7 +33,7 @@ from backend.records.run import RunRecord
 from backend.session import familiarity
 from backend.session.session import LabSession
 from backend.studies.batch import unusual
-from backend.training.familiarity import Asked, Seen, answer_cases, calibrate
+from backend.training.familiarity import Case, CaseResult, answer_cases, calibrate
 
 IDS = (1, 40, 41, 200, 17, 300, 5)
 FEW = Bin(0.0, 0.5, 30, 2)
@@ -259,7 +259,7 @@ def test_a_predictor_finds_what_goes_with_wrong_answers():
             wrong = bool(rng.random() < (0.1 if kind == "as it ships" else 0.5))
             nats = rng.exponential(1.0, 40) + 8 * wrong * (np.arange(40) > 20)
             one = Reading(nats.astype(np.float32), np.arange(40) > 20, np.full(5, 0.1, np.float32))
-            seen.append(Seen(kind, wrong, (one,)))
+            seen.append(CaseResult(kind, wrong, (one,)))
     found, worth = calibrate(model(0), seen)
     assert found.weights_hash == model(0).info.weights_hash
     assert sum(b.requests for b in found.prompt.curve) == 60
@@ -274,8 +274,8 @@ def test_a_predictor_finds_what_goes_with_wrong_answers():
 
 def test_batched_answers_are_those_of_a_run():
     loaded = model(0)
-    one = Asked("names", replace(request(["dense"]), expected="1"))
-    two = Asked("words", replace(request(["dense"], QUESTIONS[2]), expected="1"))
+    one = Case("names", replace(request(["dense"]), expected="1"))
+    two = Case("words", replace(request(["dense"], QUESTIONS[2]), expected="1"))
     for asked, seen in zip((one, two), answer_cases(loaded, [one, two]), strict=True):
         record = run(LabSession(loaded), asked.request)
         wrong = record.outcomes[-1].correct is not True

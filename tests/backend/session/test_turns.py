@@ -23,7 +23,7 @@ from backend.prompts.agent import Agent
 from backend.prompts.notices import notices
 from backend.prompts.pipeline import MAX_TURNS, Pipeline
 from backend.prompts.presets import Example, load_preset, preset_requests
-from backend.prompts.template import Placeholder, agent_and_turn, agent_in_turn, called
+from backend.prompts.template import Placeholder, agent_and_turn, agent_in_turn, agent_label
 from backend.prompts.tools.base import ToolResult
 from backend.records.request import MethodChoice, RunRequest
 from backend.records.run import Outcome, RunRecord
@@ -89,7 +89,7 @@ def records(tiny_model: LoadedModel) -> list[RunRecord]:
 def test_an_agent_in_a_turn_is_an_agent_of_its_own() -> None:
     assert agent_in_turn(7, 1) == 7
     assert agent_and_turn(agent_in_turn(999_999, 8)) == (999_999, 8)
-    assert (called(7), called(agent_in_turn(7, 3))) == ("7", "7 (turn 3)")
+    assert (agent_label(7), agent_label(agent_in_turn(7, 3))) == ("7", "7 (turn 3)")
     flow = turned(2)
     assert flow.unrolled.is_unrolled
     assert not flow.is_unrolled
@@ -216,7 +216,7 @@ def test_a_text_of_an_earlier_turn_comes_with_its_cache(records: list[RunRecord]
             assert found.timing.forwarded_tokens == 1, "the text is not read again"
             span = next(s for s in record.prompts[found.prompt].spans if s.name == name)
             [action] = [a for a in found.spans if a.start == span.start]
-            assert action.source == f"agent {called(writer)}'s own context"
+            assert action.source == f"agent {agent_label(writer)}'s own context"
     # the control: what is copied uncorrected is not what dense computes
     error = record.outcome(1_000_001, "naive").value_error
     assert error is not None

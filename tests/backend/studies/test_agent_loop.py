@@ -18,7 +18,7 @@ from backend.base.errors import OptionError
 from backend.base.statistics import deviations
 from backend.model.load import LoadedModel
 from backend.prompts.presets import load_preset
-from backend.prompts.tasks.base import held_out
+from backend.prompts.tasks.base import is_held_out
 from backend.prompts.template import QUESTION
 from backend.records.agent_loop import (
     GOES_ON,
@@ -83,7 +83,7 @@ def test_questions_are_unseen_distinct_and_answered_by_the_tools_prices() -> Non
     assert found[:7] == loop_questions(7, seed=3), "more questions begin with the fewer ones"
     assert found[:7] != loop_questions(7, seed=4)
     assert len({e.values[QUESTION] for e in found}) == 40
-    assert all(held_out(e.values[QUESTION]) for e in found)
+    assert all(is_held_out(e.values[QUESTION]) for e in found)
     prices = {"pens": 12, "books": 14, "keys": 3}
     for question, wanted in (
         ("Ruth buys 2 pens. What does Ruth pay?", 24),

@@ -45,7 +45,7 @@ def test_right_answers_are_counted_by_kind_and_in_all(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(edits, "typed_questions", lambda name: rows)
     monkeypatch.setattr(edits, "_right", right)
-    found = edits.typed(tiny.model())
+    found = edits.typed_shares(tiny.model())
     assert {kind: (x["share"], x["n"]) for kind, x in found.items()} == {
         "names": (0.5, 2),
         "bare": (1.0, 1),

@@ -11,7 +11,7 @@ from backend.base.errors import LabError, OptionError, PromptError
 from backend.base.text import check_text
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import load_preset, preset_requests
-from backend.prompts.template import QUESTION, called
+from backend.prompts.template import QUESTION, agent_label
 from backend.records.offsets import MOST_SAMPLES, PARTS, OffsetRequest, OffsetStudy
 from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline.form import FORM, PICKERS, Form
@@ -122,7 +122,7 @@ def read(visit: Visit, given: Given) -> OffsetRequest:
             for agent in found.agents:
                 if agent.model:  # what a study measures is one model's
                     raise OptionError(
-                        text.STUDY_WEIGHTS.format(agent=called(agent.id), name=agent.model),
+                        text.STUDY_WEIGHTS.format(agent=agent_label(agent.id), name=agent.model),
                         field="study.samples",
                     )
             values = tuple(
