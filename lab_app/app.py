@@ -84,13 +84,13 @@ def build_app(
 
         blocks.unload(lambda: None)  # so that a tab keeps a heartbeat, whose end the server notices
 
-    def gone(browser: str) -> None:
+    def forget_browser(browser: str) -> None:
         # The framework would keep every widget's last value for each tab that ever came.
-        if (held := getattr(blocks, "state_holder", None)) is not None:  # it is there once the page is served
-            held.session_data.pop(browser, None)
-            held.time_last_used.pop(browser, None)
+        if (states := getattr(blocks, "state_holder", None)) is not None:  # set once the page is served
+            states.session_data.pop(browser, None)
+            states.time_last_used.pop(browser, None)
 
-    lab.gone = gone
+    lab.on_end = forget_browser
     # The browser tells every widget named here how each event stands: by default all outputs, hundreds.
     for event in blocks.fns.values():
         event.show_progress_on = [page["status"]]

@@ -48,6 +48,6 @@ class Watch:
         self.ms = (time.perf_counter() - self._wall) * 1e3
         self.processor_ms = (time.process_time() - self._busy) * 1e3
 
-    def answer(self, token: int, kept: int) -> Request:
+    def answer(self, token: int, cached: int) -> Request:
         """The answer to a request."""
-        return {"ms": self.ms, "processor_ms": self.processor_ms, "token": token, "kept": kept}
+        return {"ms": self.ms, "processor_ms": self.processor_ms, "token": token, "kept": cached}

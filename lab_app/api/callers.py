@@ -51,16 +51,16 @@ class Callers:
                 full.
         """
         if caller.session:
-            yield self._known(caller.session)
+            yield self._session_visit(caller.session)
             return
         self._rate(caller.address).ask()
         visit = self.lab.open()
         try:
             yield visit
         finally:
-            visit.left = self._clock()  # nobody can find it again: it ends soon
+            visit.left_at = self._clock()  # nobody can find it again: it ends soon
 
-    def _known(self, session: str) -> Visit:
+    def _session_visit(self, session: str) -> Visit:
         """The visit of a session, a new one at its first call."""
         if not SESSION.fullmatch(session):
             raise OptionError(
@@ -79,8 +79,8 @@ class Callers:
 
     def _rate(self, address: str) -> Rate:
         with self._guard:
-            found = self._rates.pop(address, None) or Rate(self.lab.limits.requests_a_minute)
-            self._rates[address] = found
+            rate = self._rates.pop(address, None) or Rate(self.lab.limits.requests_a_minute)
+            self._rates[address] = rate
             while len(self._rates) > ADDRESSES:
                 self._rates.popitem(last=False)
-            return found
+            return rate

@@ -31,7 +31,7 @@ class CallError(Exception):
 
 
 def steps(
-    lab: VisitStore, callers: Callers, name: str, given: Mapping[str, Any], caller: Caller
+    lab: VisitStore, callers: Callers, name: str, arguments: Mapping[str, Any], caller: Caller
 ) -> Iterator[Body]:
     """An endpoint's answer, step by step.
 
@@ -40,7 +40,7 @@ def steps(
     """
     work, _ = ENDPOINTS[name]
     try:
-        yield from work(lab, callers, caller, given)
+        yield from work(lab, callers, caller, arguments)
     except LabError as error:
         raise CallError(sentence(error)) from None
     except Exception as error:
@@ -67,8 +67,8 @@ def endpoint(
 ) -> Callable[..., Any]:
     """The function that the framework calls, with a parameter for each field and the request behind them."""
 
-    def call(*given: Any) -> Iterator[Body]:
-        *values, request = given
+    def call(*arguments: Any) -> Iterator[Body]:
+        *values, request = arguments
         try:
             yield from steps(lab, callers, name, dict(zip(fields, values, strict=True)), caller_of(request))
         except CallError as error:

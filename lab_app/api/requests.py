@@ -76,15 +76,15 @@ class RunParameters(Call):
     )
 
 
-def parameter(found: Control) -> tuple[Any, Any]:
+def parameter(control: Control) -> tuple[Any, Any]:
     """A control as a parameter. The longest answer is by default the scenario's."""
-    if found.key == "max_new_tokens":
-        return int | None, Field(None, description=found.usage)
-    return found.type, Field(found.default, description=found.usage)
+    if control.key == "max_new_tokens":
+        return int | None, Field(None, description=control.usage)
+    return control.type, Field(control.default, description=control.usage)
 
 
 #: The controls of a comparison that a program can set.
-SETTABLE = {key: parameter(found) for key, found in CONTROLS.items() if not found.shown_only}
+SETTABLE = {key: parameter(control) for key, control in CONTROLS.items() if not control.shown_only}
 #: What programs send to ``run``.
 RunCall = create_model("RunCall", __base__=RunParameters, **SETTABLE)  # type: ignore[call-overload]
 
@@ -106,38 +106,40 @@ class JudgeCall(Call):
     slots_only: bool = Field(False, description="Copy the candidates alone and compute all other words.")
 
 
-def read_call(kind: type[C], given: Mapping[str, Any]) -> C:
+def read_call(kind: type[C], arguments: Mapping[str, Any]) -> C:
     """Parameters of the right types.
 
     Raises:
         OptionError: the first ones that are not, each with its name, value and what is allowed.
     """
     try:
-        return kind.model_validate(dict(given))
+        return kind.model_validate(dict(arguments))
     except ValidationError as error:
-        said = [describe_validation_error(kind, dict(one)) for one in error.errors(include_url=False)[:3]]
+        sentences = [
+            describe_validation_error(kind, dict(mistake)) for mistake in error.errors(include_url=False)[:3]
+        ]
         first = error.errors(include_url=False)[0]["loc"]
-        raise OptionError(" ".join(said), field=".".join(str(part)[:40] for part in first[:2])) from None
+        raise OptionError(" ".join(sentences), field=".".join(str(part)[:40] for part in first[:2])) from None
 
 
-def describe_validation_error(kind: type[Call], one: Mapping[str, Any]) -> str:
+def describe_validation_error(kind: type[Call], mistake: Mapping[str, Any]) -> str:
     """One mistake in a sentence."""
-    place = ".".join(str(part)[:40] for part in one["loc"])
-    if one["type"] == "extra_forbidden":
+    place = ".".join(str(part)[:40] for part in mistake["loc"])
+    if mistake["type"] == "extra_forbidden":
         return (
             f"There is no parameter {place}; there are {', '.join(kind.model_fields) or 'none'}. Remove it."
         )
-    if one["type"] == "missing":
+    if mistake["type"] == "missing":
         return f"The parameter {place} is missing. Give it."
-    wanted = str(one["msg"]).removeprefix("Input should ").removesuffix(".")
-    return f"The parameter {place} is {show(one['input'])}; it should {wanted}. Change it."
+    rule = str(mistake["msg"]).removeprefix("Input should ").removesuffix(".")
+    return f"The parameter {place} is {show(mistake['input'])}; it should {rule}. Change it."
 
 
 # -- run ---------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class RunJob:
     """A run as it was asked: ``warm`` requests first, then ``request``; ``shipped``: see
     :func:`lab_app.pages.pipeline.form.as_shipped`."""
 
@@ -146,35 +148,35 @@ class Asked:
     shipped: bool = False
 
 
-def read_run(given: Mapping[str, Any]) -> Asked:
+def read_run(arguments: Mapping[str, Any]) -> RunJob:
     """The run that the parameters state.
 
     Raises:
         LabError: it cannot be stated so.
     """
-    call = read_call(RunCall, given)
+    call = read_call(RunCall, arguments)
     preset = None if call.agents is not None else find_preset(call.preset)
     pipeline = own_pipeline(call) if preset is None else edited(call, preset.pipeline)
     values: Mapping[str, str] | None = call.values
-    known = call.expected
+    expected = call.expected
     if values is None:
         values, answer = example_request(preset, call.example)
-        known = answer if known is None else known
-    if known is not None:
-        check_text(known, "The known answer", "expected", 2000)
+        expected = answer if expected is None else expected
+    if expected is not None:
+        check_text(expected, "The known answer", "expected", 2000)
     controls = {key: getattr(call, key) for key in SETTABLE}
     if controls["max_new_tokens"] is None:
         controls["max_new_tokens"] = pipeline.longest_answer
     request = RunRequest(
-        pipeline, pipeline.check_values(values), read_methods(call.methods), expected=known,
+        pipeline, pipeline.check_values(values), read_methods(call.methods), expected=expected,
         **read_controls(controls),
     )  # fmt: skip
     warm = NumberField("The number of requests to warm up with", 0, WARM_LIMIT).read(call.warm, "warm")
     shipped = preset is not None and as_shipped(preset, request, warm)
-    return Asked(request, warm_set(preset, warm), shipped)
+    return RunJob(request, warm_set(preset, warm), shipped)
 
 
-def read_methods(written: list[str]) -> tuple[MethodChoice, ...]:
+def read_methods(items: list[str]) -> tuple[MethodChoice, ...]:
     """Methods as a person writes them.
 
     Raises:
@@ -182,8 +184,8 @@ def read_methods(written: list[str]) -> tuple[MethodChoice, ...]:
     """
     from backend.methods.registry import parse_methods
 
-    found: list[MethodChoice] = []
-    for item in written:
+    choices: list[MethodChoice] = []
+    for item in items:
         check_text(item, "A method", "methods", MOST_METHOD_TEXT)
         if "," in item:
             raise OptionError(
@@ -192,8 +194,8 @@ def read_methods(written: list[str]) -> tuple[MethodChoice, ...]:
             )
         [choice] = parse_methods(item)
         check_label(choice.label, "A method's label", "methods")
-        found.append(choice)
-    return tuple(found)
+        choices.append(choice)
+    return tuple(choices)
 
 
 def edited(call: RunParameters, base: Pipeline) -> Pipeline:
@@ -233,19 +235,19 @@ def own_pipeline(call: RunParameters) -> Pipeline:
     if call.templates:
         raise PromptError("Own agents bring their templates. Leave `templates` out.", field="templates")
     agents = []
-    for number, given in enumerate(call.agents or (), 1):
-        for key, value in given.items():
-            wanted = AGENT_KEYS.get(key)
-            if wanted is None or type(value) is not wanted:
+    for number, fields in enumerate(call.agents or (), 1):
+        for key, value in fields.items():
+            kind = AGENT_KEYS.get(key)
+            if kind is None or type(value) is not kind:
                 raise PromptError(
                     f"Agent {number} has {show(key)}: {show(value)}; an agent may have {AGENT_WORDS}. "
                     f"Change it.",
                     field=f"agents.{number}",
                 )
-        if "template" not in given:
+        if "template" not in fields:
             raise PromptError(f"Agent {number} has no template. Give it one.", field=f"agents.{number}")
         usual: dict[str, Any] = {"id": number, "name": f"Agent {number}", "role": ""}
-        agents.append(Agent(**(usual | given)))
+        agents.append(Agent(**(usual | fields)))
     scoring: Any = call.scoring
     turns = 1 if call.turns is None else call.turns
     return Pipeline(OWN, "Own agents", "", tuple(agents), tuple(call.declared), scoring=scoring, turns=turns)
@@ -257,8 +259,8 @@ def example_request(preset: Preset | None, number: int) -> tuple[Mapping[str, st
         raise PromptError(
             "There is no set of requests to draw from. Give `values`, such as user_question.", field="values"
         )
-    found = preset_requests(preset, number)[-1]
-    return found.values, found.answer
+    example = preset_requests(preset, number)[-1]
+    return example.values, example.answer
 
 
 def warm_set(preset: Preset | None, count: int) -> tuple[Example, ...]:
@@ -277,7 +279,7 @@ def warm_set(preset: Preset | None, count: int) -> tuple[Example, ...]:
 # -- judge -------------------------------------------------------------------------------------------------
 
 
-def read_judge(given: Mapping[str, Any]) -> JudgeRequest:
+def read_judge(arguments: Mapping[str, Any]) -> JudgeRequest:
     """The judgement that the parameters state.
 
     Raises:
@@ -285,15 +287,15 @@ def read_judge(given: Mapping[str, Any]) -> JudgeRequest:
     """
     from backend.records.judge import Candidate
 
-    call = read_call(JudgeCall, given)
-    for number, said in enumerate(call.candidates, 1):
-        if not check_text(said, f"Candidate {number}", "candidates").strip():
+    call = read_call(JudgeCall, arguments)
+    for number, candidate in enumerate(call.candidates, 1):
+        if not check_text(candidate, f"Candidate {number}", "candidates").strip():
             raise PromptError(text.CANDIDATE_EMPTY.format(number=number), field="candidates")
     if not check_text(call.question, "The question", "question").strip():
         raise PromptError("The question is empty. Write some text.", field="question")
     if call.expected is not None:
         check_text(call.expected, text.JUDGE_EXPECTED, "expected", 2000)
-    candidates = tuple(Candidate(said, f"agent {i}") for i, said in enumerate(call.candidates, 1))
+    candidates = tuple(Candidate(candidate, f"agent {i}") for i, candidate in enumerate(call.candidates, 1))
     protocol: Any = call.protocol  # checked below
     problem = JudgeProblem(1, call.question, candidates, "typed", call.expected)
     request = JudgeRequest(
@@ -310,7 +312,7 @@ def sentence(error: LabError) -> str:
     """An error for a program's reader: the message, and the parameter it is about."""
     from lab_app.ui.validation import Problems
 
-    found = error.found if isinstance(error, Problems) else ()
-    if found:
-        return "\n".join(f"{one.message}{f' [{one.field}]' if one.field else ''}" for one in found)
+    problems = error.problems if isinstance(error, Problems) else ()
+    if problems:
+        return "\n".join(f"{x.message}{f' [{x.field}]' if x.field else ''}" for x in problems)
     return f"{error} [{error.field}]" if error.field else str(error)

@@ -20,47 +20,47 @@ from lab_app.ui import text
 from lab_app.visits.queue import wait_for_turn
 from lab_app.visits.visits import Visit, VisitStore
 
-TOLD_SECONDS = 1.0
+REPORT_SECONDS = 1.0
 DONE = {"status": "done"}
-Given = Mapping[str, Any]
+Arguments = Mapping[str, Any]
 Steps = Iterator[Body]
 
 
-def methods(lab: VisitStore, callers: Callers, caller: Caller, given: Given) -> Steps:
+def methods(lab: VisitStore, callers: Callers, caller: Caller, arguments: Arguments) -> Steps:
     """All methods with their options, their allowed values and their profiles."""
-    read_call(Nothing, given)
+    read_call(Nothing, arguments)
     yield methods_body(lab.model.info)
 
 
-def presets(lab: VisitStore, callers: Callers, caller: Caller, given: Given) -> Steps:
+def presets(lab: VisitStore, callers: Callers, caller: Caller, arguments: Arguments) -> Steps:
     """All scenarios with their agents' templates, the values that they ask for and a request to begin
     with."""
-    read_call(Nothing, given)
+    read_call(Nothing, arguments)
     yield presets_body()
 
 
-def model(lab: VisitStore, callers: Callers, caller: Caller, given: Given) -> Steps:
+def model(lab: VisitStore, callers: Callers, caller: Caller, arguments: Arguments) -> Steps:
     """The loaded model, the certificate that says whether its cache can be moved, and the limits of this
     lab."""
     from backend.base.machine import versions
 
-    read_call(Nothing, given)
+    read_call(Nothing, arguments)
     yield model_body(lab.model.info, lab.limits, versions())
 
 
-def run(lab: VisitStore, callers: Callers, caller: Caller, given: Given) -> Steps:
+def run(lab: VisitStore, callers: Callers, caller: Caller, arguments: Arguments) -> Steps:
     """Send one request through a group of agents, dense and with each method of KV-cache reuse, and compare
     them: texts, tokens, whose answer flipped, times, reuse rates, nearness to dense, and a record to
     download."""
-    asked = read_run(given)
+    job = read_run(arguments)
     with callers.visit(caller) as visit, one_at_a_time(visit) as cancel:
 
         def work() -> Steps:
-            if asked.warm:
-                events = visit.engine.warm_up(asked.request, asked.warm, cancel=cancel, shared=asked.shipped)
+            if job.warm:
+                events = visit.engine.warm_up(job.request, job.warm, cancel=cancel, shared=job.shipped)
                 yield from progress_statuses(events)
             record = None
-            for event in paced(visit.engine.run(asked.request, cancel=cancel)):
+            for event in paced(visit.engine.run(job.request, cancel=cancel)):
                 if isinstance(event, RunDone):
                     record = event.record
                 else:
@@ -72,10 +72,10 @@ def run(lab: VisitStore, callers: Callers, caller: Caller, given: Given) -> Step
         yield from in_line(lab, cancel, work, together=True)
 
 
-def judge(lab: VisitStore, callers: Callers, caller: Caller, given: Given) -> Steps:
+def judge(lab: VisitStore, callers: Callers, caller: Caller, arguments: Arguments) -> Steps:
     """Put typed candidates before a judge in several orders, dense and with each method of KV-cache reuse,
     and say whose verdict reuse keeps."""
-    request = read_judge(given)
+    request = read_judge(arguments)
     with callers.visit(caller) as visit, one_at_a_time(visit) as cancel:
 
         def work() -> Steps:
@@ -93,7 +93,7 @@ def judge(lab: VisitStore, callers: Callers, caller: Caller, given: Given) -> St
 
 
 #: Every endpoint by its name, with its parameters.
-ENDPOINTS: dict[str, tuple[Callable[[VisitStore, Callers, Caller, Given], Steps], type[Any]]] = {
+ENDPOINTS: dict[str, tuple[Callable[[VisitStore, Callers, Caller, Arguments], Steps], type[Any]]] = {
     "run": (run, RunCall),
     "judge": (judge, JudgeCall),
     "methods": (methods, Nothing),
@@ -145,6 +145,6 @@ def paced(events: Iterator[Any]) -> Iterator[Any]:
         elif isinstance(event, RunDone | Judged):
             yield event
             continue
-        if time.monotonic() - last >= TOLD_SECONDS:
+        if time.monotonic() - last >= REPORT_SECONDS:
             last = time.monotonic()
             yield {"status": "running", "said": words, "done": done, "total": total}

@@ -13,7 +13,7 @@ from lab_app.cli.common import (
     Model,
     named_file,
     parse_methods,
-    print_said,
+    print_lines,
     print_table,
     progress,
     write_json,
@@ -69,7 +69,7 @@ def loop(
     write_json(out, report)
     out.with_suffix(".kvloop").write_bytes(record.to_bytes())
     print_loop(lines)
-    print_said(replication(request.stores, "store", "episodes"), boundary_words(record.boundary_tax))
+    print_lines(replication(request.stores, "store", "episodes"), boundary_words(record.boundary_tax))
     print(f"rows in {rows_path}, the record in {out.with_suffix('.kvloop')}, summary in {out}")
     return 0
 
@@ -154,6 +154,6 @@ def hypotheses(
     out.with_suffix(".kvhypotheses").write_bytes(record.to_bytes())
     for verdict in results:
         print(f"{verdict.name} {verdict.word}: {verdict.claim}\n   {verdict.reason}")
-    print_said(replication(request.stores, "store", "episodes"), boundary_words(record.boundary_tax))
+    print_lines(replication(request.stores, "store", "episodes"), boundary_words(record.boundary_tax))
     print(f"{len(record.live)} turns in {rows_path}, verdicts in {out}")
     return 0

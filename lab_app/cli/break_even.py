@@ -61,23 +61,25 @@ def break_even(
     return 0
 
 
-def _figures(given: Mapping[str, Any]) -> tuple[Figures, dict[str, Any]]:
+def _figures(params: Mapping[str, Any]) -> tuple[Figures, dict[str, Any]]:
     """The hardware's figures: of a file, given, or measured now; and what was measured now."""
-    if given["machine"] is not None:
-        _refuse(given, (*SHEET, *MEASURING), "the figures are those of --machine. Name one source of figures")
-        return saved_figures(path_of(given["machine"])), {}
-    if given["tflops"] is not None or given["gb_s"] is not None:
-        return _sheet(given), {}
+    if params["machine"] is not None:
+        _refuse(
+            params, (*SHEET, *MEASURING), "the figures are those of --machine. Name one source of figures"
+        )
+        return saved_figures(path_of(params["machine"])), {}
+    if params["tflops"] is not None or params["gb_s"] is not None:
+        return _sheet(params), {}
     why = "this machine is measured. Say what to measure with --model, add --tflops and --gb-s"
-    _refuse(given, ("shape",), why)
-    measured = _measure_machine(given)
+    _refuse(params, ("shape",), why)
+    measured = _measure_machine(params)
     return measured_figures(*measured), measured[1]
 
 
-def _refuse(given: Mapping[str, Any], names: Sequence[str], why: str) -> None:
+def _refuse(params: Mapping[str, Any], names: Sequence[str], why: str) -> None:
     """Refuse options that the source of figures does not read."""
     for name in names:
-        value = given[name]
+        value = params[name]
         if value not in (None, ()):  # a flag of several values is () if it was not given
             typed = " ".join(map(str, value)) if isinstance(value, list) else value
             flag = f"--{name.replace('_', '-')}"
@@ -86,36 +88,36 @@ def _refuse(given: Mapping[str, Any], names: Sequence[str], why: str) -> None:
             )
 
 
-def _sheet(given: Mapping[str, Any]) -> Figures:
+def _sheet(params: Mapping[str, Any]) -> Figures:
     """The figures of given hardware."""
     shapes = ", ".join(SHAPES)
     why = f"on hardware given by --tflops and --gb-s nothing is measured. Name a --shape ({shapes})"
-    _refuse(given, MEASURING, why)
-    if given["tflops"] is None or given["gb_s"] is None:
+    _refuse(params, MEASURING, why)
+    if params["tflops"] is None or params["gb_s"] is None:
         raise OptionError(
             "Given hardware needs both --tflops and --gb-s, as in --tflops 600 --gb-s 2500. Add the other.",
             field="break_even.tflops",
         )
     for name, (low, high) in OF_SHEET.items():
-        value = given[name]
+        value = params[name]
         if not low <= value <= high:
             raise OptionError(
                 f"--{name.replace('_', '-')} is {value:g}; {low:g} to {high:,.0f} are allowed. Change it.",
                 field=f"break_even.{name}",
             )
-    machine = given_machine(given["shape"] or SHAPE, given["tflops"], given["gb_s"])
+    machine = given_machine(params["shape"] or SHAPE, params["tflops"], params["gb_s"])
     return Figures(machine, machine.name)
 
 
-def _measure_machine(given: Mapping[str, Any]) -> tuple[Machine, dict[str, Any]]:
+def _measure_machine(params: Mapping[str, Any]) -> tuple[Machine, dict[str, Any]]:
     """This machine, and the timed cases with their conditions."""
     from backend.bench.break_even import Measured, measure
     from backend.bench.group import shape_or_model
 
-    model = shape_or_model(MODEL if given["model"] is None else given["model"], given["device"])
-    repeats = REPEATS if given["repeats"] is None else given["repeats"]
+    model = shape_or_model(MODEL if params["model"] is None else params["model"], params["device"])
+    repeats = REPEATS if params["repeats"] is None else params["repeats"]
     with progress() as tell:
-        for event in measure(model, given["lengths"] or LENGTHS, max(2, given["anchors"]), repeats):
+        for event in measure(model, params["lengths"] or LENGTHS, max(2, params["anchors"]), repeats):
             if isinstance(event, Measured):
                 return event.machine, {"measured": list(event.cases), **event.conditions}
             tell(event.text)
@@ -152,7 +154,7 @@ def answer_lines(figures: Figures, case: Case, result: Answer) -> list[str]:
 
 def _extrapolated(figures: Figures, case: Case, result: Answer) -> list[str]:
     """Which of the answer's lengths lie beyond the prompts that were timed."""
-    timed = [one.tokens for one in figures.timed]
+    timed = [timing.tokens for timing in figures.timed]
     lengths = sorted({case.prompt, result.least_tokens or case.prompt})
     beyond = [f"{tokens:,}" for tokens in lengths if timed and not min(timed) <= tokens <= max(timed)]
     if not beyond:
@@ -167,16 +169,16 @@ def _paid_off(case: Case, result: Answer) -> str:
     """What the pool takes, and when that has come back."""
     if not case.anchors:
         return "Without anchors there is no pool to be filled and paid off."
-    held = f"A reader's anchors take {result.pool_bytes / 2**20:,.1f} MiB"
+    memory = f"A reader's anchors take {result.pool_bytes / 2**20:,.1f} MiB"
     if result.pays_after is None:
-        return f"{held} and are never paid off."
-    return f"{held} and are paid off after {result.pays_after:,} requests, its own included."
+        return f"{memory} and are never paid off."
+    return f"{memory} and are paid off after {result.pays_after:,} requests, its own included."
 
 
 def _beside(measured: dict[str, Any]) -> list[str]:
     """The cases that were measured now beside the formula."""
     return [
-        f"  measured at {one['case']['prompt']:,} tokens: the full read {one['dense_ms']:.1f}, reuse "
-        f"{one['reuse_ms']:.1f} ms ({one['ratio']:.2f}); the formula says {one['formula_ratio']:.2f}"
-        for one in measured.get("measured", ())
+        f"  measured at {row['case']['prompt']:,} tokens: the full read {row['dense_ms']:.1f}, reuse "
+        f"{row['reuse_ms']:.1f} ms ({row['ratio']:.2f}); the formula says {row['formula_ratio']:.2f}"
+        for row in measured.get("measured", ())
     ]

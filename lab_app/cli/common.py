@@ -84,36 +84,36 @@ def with_control_flags(command: Callable[..., int]) -> Callable[..., int]:
     not declare itself; it gets their values as ``**controls``."""
     from backend.records.request import CONTROLS
 
-    known = inspect.signature(command, eval_str=True)
-    own = [p for p in known.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+    signature = inspect.signature(command, eval_str=True)
+    own = [p for p in signature.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
     flags = [
         Parameter(
             key,
             Parameter.POSITIONAL_OR_KEYWORD,
-            default=found.default,
-            annotation=Annotated[found.type, Option(help=found.usage)],
+            default=control.default,
+            annotation=Annotated[control.type, Option(help=control.usage)],
         )
-        for key, found in CONTROLS.items()
-        if not found.shown_only and key not in known.parameters
+        for key, control in CONTROLS.items()
+        if not control.shown_only and key not in signature.parameters
     ]
 
     @functools.wraps(command)
-    def flagged(**given: Any) -> int:
-        return command(**given)
+    def flagged(**values: Any) -> int:
+        return command(**values)
 
-    flagged.__signature__ = known.replace(parameters=[*own, *flags])  # type: ignore[attr-defined]
+    flagged.__signature__ = signature.replace(parameters=[*own, *flags])  # type: ignore[attr-defined]
     flagged.__annotations__ = {p.name: p.annotation for p in (*own, *flags)}
     return flagged
 
 
-def parse_weights(given: Sequence[str] | None) -> list[tuple[str, str]]:
+def parse_weights(flags: Sequence[str] | None) -> list[tuple[str, str]]:
     """``NAME=MODEL`` to pairs.
 
     Raises:
         OptionError: it cannot be read so, or names a name twice.
     """
     pairs: list[tuple[str, str]] = []
-    for text in given or ():
+    for text in flags or ():
         name, equals, where = (part.strip() for part in text.partition("="))
         if not equals or not name or not where or name in dict(pairs):
             raise OptionError(
@@ -125,19 +125,19 @@ def parse_weights(given: Sequence[str] | None) -> list[tuple[str, str]]:
     return pairs
 
 
-def named_preset(given: str) -> Preset:
+def named_preset(name: str) -> Preset:
     """A preset by its name, or from the YAML file that is named."""
     from backend.prompts.presets import load_preset, preset_names
 
-    return load_preset(given if given in preset_names() or "." not in given else Path(given))
+    return load_preset(name if name in preset_names() or "." not in name else Path(name))
 
 
-def path_of(given: str) -> Path:
+def path_of(text: str) -> Path:
     """A path as typed. A home folder that nobody has stays as it is, so that it is missed like any other."""
-    return Path(os.path.expanduser(given))
+    return Path(os.path.expanduser(text))
 
 
-def print_said(*sentences: str) -> None:
+def print_lines(*sentences: str) -> None:
     """A line for each that says something."""
     for sentence in filter(None, sentences):
         print(sentence)
@@ -175,20 +175,20 @@ def progress(log_seconds: float = math.inf) -> Iterator[Callable[[str], None]]:
 
 def write_json(path: Path, report: Any) -> None:
     """A report as JSON; what is no number (NaN, infinity), which JSON does not know, is null."""
-    plain = json.loads(json.dumps(report), parse_constant=lambda _: None)
-    path.write_text(json.dumps(plain, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    clean = json.loads(json.dumps(report), parse_constant=lambda _: None)
+    path.write_text(json.dumps(clean, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def named_file(flag: str, given: str, example: str) -> Path:
+def named_file(flag: str, text: str, example: str) -> Path:
     """The file that a flag names.
 
     Raises:
         OptionError: it names none, or a folder.
     """
-    path = path_of(given)
+    path = path_of(text)
     if not path.name or path.is_dir():
         raise OptionError(
-            f"--{flag} is {given!r}, which names no file. Name one, such as {example}.", field=flag
+            f"--{flag} is {text!r}, which names no file. Name one, such as {example}.", field=flag
         )
     return path
 

@@ -66,25 +66,26 @@ def frontier(
         )
     facts: dict[str, Any] = {"versions": versions(), "platform": sys.platform, "device": device}
     with SweepStore(place) as store:
-        given = loading(device, device_map, quantise)
-        runner = Recorded(store) if show else ModelRunner(lambda name: load_model(name, **given))
-        found = None
+        placement = loading(device, device_map, quantise)
+        runner = Recorded(store) if show else ModelRunner(lambda name: load_model(name, **placement))
+        result = None
         with progress(LOG_SECONDS) as tell:
             for event in search(spec, store, runner, first=first, limit=cost, held_out=other, facts=facts):
                 if isinstance(event, Count):
                     tell(str(event))
                 elif isinstance(event, Frontier):
-                    found = event
+                    result = event
         facts["weights"] = {name: store.weights(name) for name in spec.models}
-    assert found is not None
-    print_table(rows(found), left=1)
-    if found.confirmed is not None:
+    assert result is not None
+    print_table(rows(result), left=1)
+    if result.confirmed is not None:
         print()
-        print_table(held_out_rows(found), left=1)
-    print(f"\n{finding(found)}")
+        print_table(held_out_rows(result), left=1)
+    print(f"\n{finding(result)}")
     write_json(
-        report_file, {**as_json(found), **facts, "sweep": spec.source, "other": other.source if other else ""}
+        report_file,
+        {**as_json(result), **facts, "sweep": spec.source, "other": other.source if other else ""},
     )
-    page_file.write_text(figure_html(view(found), found.title or found.name), encoding="utf-8")
+    page_file.write_text(figure_html(view(result), result.title or result.name), encoding="utf-8")
     print(f"rows in {place}, summary in {report_file}, figure in {page_file}")
     return 0

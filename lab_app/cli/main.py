@@ -113,18 +113,18 @@ def serve(
     return 0
 
 
-def hosting_of(given: Mapping[str, Any]) -> Any:
+def hosting_of(params: Mapping[str, Any]) -> Any:
     """What the environment says, and then the command line."""
     from lab_app.server.hosting import Hosting
 
-    known = Hosting.read()
+    hosting = Hosting.read()
     return replace(
-        known,
-        frame_ancestors=(*(given["frame_ancestor"] or ()), *known.frame_ancestors),
-        proxies=(*(given["proxy"] or ()), *known.proxies),
-        static_lab=given["static_lab"] or known.static_lab,
-        data=path_of(given["data"]) if given["data"] else known.data,
-        data_repository=given["data_repository"] or known.data_repository,
+        hosting,
+        frame_ancestors=(*(params["frame_ancestor"] or ()), *hosting.frame_ancestors),
+        proxies=(*(params["proxy"] or ()), *hosting.proxies),
+        static_lab=params["static_lab"] or hosting.static_lab,
+        data=path_of(params["data"]) if params["data"] else hosting.data,
+        data_repository=params["data_repository"] or hosting.data_repository,
     )
 
 
@@ -192,9 +192,9 @@ def report(
     return 0
 
 
-def say_version(wanted: bool) -> None:
+def say_version(requested: bool) -> None:
     """For ``--version``."""
-    if wanted:
+    if requested:
         print(f"kvlab {__version__}")
         raise Exit
 
@@ -249,8 +249,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:  # it is where a caller closed it before
             sys.stdout.flush()
         return code
-    except Exit as done:  # after --help and --version
-        return done.exit_code
+    except Exit as end:  # after --help and --version
+        return end.exit_code
     except TyperException as error:  # what was typed is no command or flag, or no value for it
         at = getattr(error, "ctx", None)
         path = at.command_path if at else "kvlab"

@@ -83,7 +83,7 @@ def reproduce(
     from backend.reproduce.run import Asked, Done
     from backend.reproduce.run import reproduce as run
 
-    one = find(name)
+    reproduction = find(name)
     folder = path_of(out)
     if folder.exists() and not folder.is_dir():
         raise OptionError(f"--out is {out!r}, which is a file. Name a folder.", field="reproduce.out")
@@ -91,20 +91,20 @@ def reproduce(
     read_from: Path | Literal["hub"] | None = path_of(data) if data else None
     if data == HUB:
         read_from = HUB
-    asked = Asked(
+    request = Asked(
         folder, requests, warmup, scale, model,
         read_from, path_of(links) if links else None,
-        seed=seed, command=typed(context.params), ray=ray, workers=workers,
+        seed=seed, command=command_line(context.params), ray=ray, workers=workers,
         training_steps=training_steps, warmups=warmups, **loading(device, device_map, quantise),
     )  # fmt: skip
     with progress(LOG_SECONDS) as tell:
-        for event in run(one, asked):
+        for event in run(reproduction, request):
             if isinstance(event, Done):
                 report = event.report
             else:
                 tell(event.text)
     text = in_words(report)
-    saved = folder / f"{one.name}.json"
+    saved = folder / f"{reproduction.name}.json"
     write_json(saved, report)
     saved.with_suffix(".md").write_text(text, encoding="utf-8")
     print(text)
@@ -131,21 +131,21 @@ def draw(report: dict[str, Any], out: Path) -> list[Path]:
     return list(pictures)
 
 
-def typed(given: Mapping[str, Any]) -> str:
+def command_line(params: Mapping[str, Any]) -> str:
     """The command again, without folders, which are this machine's."""
-    words = ["kvlab reproduce", given["name"]]
+    words = ["kvlab reproduce", params["name"]]
     counted = ("requests", "warmup", "warmups", "training-steps")
     for name in (*counted, "scale", "device", "device-map", "quantise", "workers"):
-        value = given[name.replace("-", "_")]
+        value = params[name.replace("-", "_")]
         if value is not None:
             words.append(f"--{name} {value}")
-    if given["ray"] is not None:
-        words.append("--ray ADDRESS" if given["ray"] else "--ray")
-    if model := given["model"]:
+    if params["ray"] is not None:
+        words.append("--ray ADDRESS" if params["ray"] else "--ray")
+    if model := params["model"]:
         words.append(f"--model {Path(model).name if path_of(model).exists() else model}")
     for name in ("data", "links"):
-        if value := given[name]:
+        if value := params[name]:
             words.append(f"--{name} {HUB if name == 'data' and value == HUB else 'FOLDER'}")
-    if given["seed"]:
-        words.append(f"--seed {given['seed']}")
+    if params["seed"]:
+        words.append(f"--seed {params['seed']}")
     return " ".join(words)

@@ -23,7 +23,7 @@ from lab_app.cli.common import (
     Workers,
     check_workers,
     loading,
-    print_said,
+    print_lines,
     progress,
     write_json,
 )  # fmt: skip
@@ -66,8 +66,8 @@ def sweep(
     from backend.sweeps.summary import boundary_tax, summarise
 
     spec = read_sweep(Path(file))
-    made = ("summary.json", f"rows.{export}")
-    place, (summary, table) = rows_file(out, spec.name, [Path(file), *spec.files], made)
+    endings = ("summary.json", f"rows.{export}")
+    place, (summary, table) = rows_file(out, spec.name, [Path(file), *spec.files], endings)
     if export == "parquet":
         from backend.sweeps.data_rows import parquet_module
 
@@ -82,10 +82,10 @@ def sweep(
             "--out, or leave it out.",
             field="show",
         )
-    given = loading(device, device_map, quantise)
+    placement = loading(device, device_map, quantise)
 
     def runner() -> ModelRunner:
-        return ModelRunner(lambda name: load_model(name, **given))
+        return ModelRunner(lambda name: load_model(name, **placement))
 
     with ExitStack() as open_now:
         spread, single = None, None
@@ -96,52 +96,52 @@ def sweep(
             single = open_now.enter_context(Cluster(runner, workers=workers, address=ray, gpus=gpus))
             spread = single.spread
         store = open_now.enter_context(SweepStore(place))
-        doer = Recorded(store) if show else single or runner()
+        executor = Recorded(store) if show else single or runner()
         with progress(LOG_SECONDS) as tell:
-            for event in run_sweep(spec, store, doer, facts=facts, spread=spread):
+            for event in run_sweep(spec, store, executor, facts=facts, spread=spread):
                 if isinstance(event, Count):
                     tell(str(event))
                 else:
-                    done = event
+                    outcome = event
         facts["weights"] = {name: store.weights(name) for name in spec.models}
-    lines, tax = summarise(done), boundary_tax(done)
-    swept = Swept(spec.name, spec.title, lines, len(done.rows), done.complete, compare(done), tax)
+    lines, tax = summarise(outcome), boundary_tax(outcome)
+    swept = Swept(spec.name, spec.title, lines, len(outcome.rows), outcome.complete, compare(outcome), tax)
     for row in tables(swept):
         print(row)
-    print_said(replication(swept.warmups, "warm-up", "problems"), boundary_words(tax))
+    print_lines(replication(swept.warmups, "warm-up", "problems"), boundary_words(tax))
     write_summary(spec, swept, facts, summary)
-    written = [f"{len(done.rows):,} rows in {place}", f"summary in {summary}"]
+    written = [f"{len(outcome.rows):,} rows in {place}", f"summary in {summary}"]
     if export:
-        save_table(done.rows, table, export)
+        save_table(outcome.rows, table, export)
         written.append(f"table in {table}")
     print(", ".join(written))
     return 0
 
 
 def rows_file(
-    given: str | None, name: str, inputs: Sequence[Path], made: Sequence[str]
+    target: str | None, name: str, inputs: Sequence[Path], endings: Sequence[str]
 ) -> tuple[Path, list[Path]]:
     """The SQLite file of a sweep, and the files that are ``made`` beside it, by their endings.
 
     Raises:
         OptionError: it is none, or one of them is among the ``inputs``.
     """
-    out = Path(given or f"{name}.sqlite")
+    out = Path(target or f"{name}.sqlite")
     if not out.name or out.is_dir() or out.suffix in ("", ".csv", ".parquet", ".json"):
         raise OptionError(
             f"--out is {str(out)!r}, which names no SQLite file. Name one, such as {name}.sqlite.",
             field="out",
         )
-    beside = [out.with_suffix(f".{ending}") for ending in made]
+    siblings = [out.with_suffix(f".{ending}") for ending in endings]
     read = {path.resolve() for path in inputs}
-    for place in (out, *beside):
+    for place in (out, *siblings):
         if place.resolve() in read:
             raise OptionError(
                 f"The sweep reads {str(place)!r} and would write over it. Name another file with --out, such "
                 "as results.sqlite.",
                 field="out",
             )
-    return out, beside
+    return out, siblings
 
 
 def tables(swept: Swept) -> Iterator[str]:
@@ -160,8 +160,8 @@ def answers(swept: Swept) -> Iterator[str]:
     """Right or wrong, against dense; and the score, where it says more."""
     score = ("score",) * swept.graded
     judged = ("to none %",) * any(x.to_none.of for x in swept.lines)
-    kept = ("as full read %", *judged)
-    head = ("n", "right %", *score, *kept, "KL first", "lost/won", swept.p_name, "Holm")
+    shares = ("as full read %", *judged)
+    head = ("n", "right %", *score, *shares, "KL first", "lost/won", swept.p_name, "Holm")
 
     def cells(x: SweepLine, test: Comparison | None) -> tuple[str, ...]:
         return (
@@ -221,8 +221,8 @@ def aligned(rows: Sequence[tuple[str, ...]], left: int) -> Iterator[str]:
     widths = [max(len(row[i]) for row in full) for i in range(len(full[0]))]
     for row in rows:
         cells = zip(row, widths, strict=False)
-        said = (c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(cells))
-        yield "  ".join(said).rstrip()
+        texts = (c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(cells))
+        yield "  ".join(texts).rstrip()
 
 
 def right_or_wrong(test: Comparison | None) -> tuple[str, str, str]:

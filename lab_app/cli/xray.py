@@ -166,14 +166,14 @@ def _say_missed(result: XRay, total: int) -> None:
         return
     print("\nWhy text that was there before was missed:")
     rows = [("cause", "calls", "tokens missed", "share", "for example")]
-    for one in result.missed[:SHOWN]:
+    for row in result.missed[:SHOWN]:
         rows.append(
-            (one.kind, f"{one.calls:,}", f"{one.tokens:,}", f"{one.tokens / total:.1%}", one.example.where)
+            (row.kind, f"{row.calls:,}", f"{row.tokens:,}", f"{row.tokens / total:.1%}", row.example.where)
         )
     print_table(rows, 1)
-    for one in result.missed[:3]:
-        if cause := one.example.cause:
-            print(f"  {cause.kind}, {one.example.where} beside {one.example.against}, {cause.role}:")
+    for row in result.missed[:3]:
+        if cause := row.example.cause:
+            print(f"  {cause.kind}, {row.example.where} beside {row.example.against}, {cause.role}:")
             print(f"    then: {cause.before or '(nothing)'}\n    now:  {cause.after or '(nothing)'}")
 
 
@@ -195,9 +195,9 @@ def _say_matrix(result: XRay) -> None:
 
 def _say_templates(result: XRay) -> None:
     print("\nWhat stays and what changes in an agent's prompts:")
-    for one in result.templates[:4]:
-        print(f"  {one.agent[:LONGEST]}, {one.calls:,} calls:")
-        for part in one.parts[:6]:
+    for template in result.templates[:4]:
+        print(f"  {template.agent[:LONGEST]}, {template.calls:,} calls:")
+        for part in template.parts[:6]:
             print(f"    {'stays  ' if part.stays else 'changes'} {part.tokens:>6,} tokens  {part.excerpt}")
-        if len(one.parts) > 6:
-            print(f"    and {len(one.parts) - 6} more")
+        if len(template.parts) > 6:
+            print(f"    and {len(template.parts) - 6} more")

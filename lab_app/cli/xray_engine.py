@@ -36,7 +36,7 @@ def cache_of(
     return cache, {"block": cache.block, **room, **options}
 
 
-def say_engine(cache: EngineCache | None, found: XRay) -> dict[str, Any]:
+def say_engine(cache: EngineCache | None, result: XRay) -> dict[str, Any]:
     """What the engine's cache did, beside what was predicted; the same for JSON."""
     if cache is not None:
         room = "" if cache.capacity is None else f", so it has room for about {cache.capacity:,} tokens"
@@ -45,9 +45,9 @@ def say_engine(cache: EngineCache | None, found: XRay) -> dict[str, Any]:
             f"{cache.again:,} of them again after they had been dropped ({cache.again * cache.block:,} "
             f"tokens); {cache.dropped:,} were dropped; at most {cache.most:,} at once{room}."
         )
-    counted = hits(found)
+    counted = hits(result)
     if counted is not None:
-        _say_hits(counted, found.block)
+        _say_hits(counted, result.block)
     return {"cache": asdict(cache) if cache else None, "hits": asdict(counted) if counted else None}
 
 
@@ -82,25 +82,25 @@ def _beside(call: CallXRay) -> str:
 
 def compared(log: str, beside: str, skip_bad: bool, near_tie: float | None) -> TwoEngines:
     """Both logs' answers, compared."""
-    one, other = (LogReader(path_of(path), skip_bad=skip_bad) for path in (log, beside))
-    return two_engines(one, other, near_tie)
+    first, second = (LogReader(path_of(path), skip_bad=skip_bad) for path in (log, beside))
+    return two_engines(first, second, near_tie)
 
 
-def say_beside(found: TwoEngines) -> None:
+def say_beside(result: TwoEngines) -> None:
     """The tables."""
     print(
-        f"\nBeside the other log: {found.pairs:,} calls are in both, {found.left[0]:,} only here, "
-        f"{found.left[1]:,} only there. {found.same:,} were answered alike."
+        f"\nBeside the other log: {result.pairs:,} calls are in both, {result.left[0]:,} only here, "
+        f"{result.left[1]:,} only there. {result.same:,} were answered alike."
     )
-    if found.tokens:
+    if result.tokens:
         print(
-            f"Log probabilities of {found.tokens:,} tokens that both answered alike differ by "
-            f"{found.usual:.2g} nats (median), at most {found.largest:.2g}. A near tie: both engines hold "
-            f"the two tokens to be within {found.limit:.2g} nats."
+            f"Log probabilities of {result.tokens:,} tokens that both answered alike differ by "
+            f"{result.usual:.2g} nats (median), at most {result.largest:.2g}. A near tie: both engines hold "
+            f"the two tokens to be within {result.limit:.2g} nats."
         )
-    if found.partings:
-        print_table([("answers part by", "calls"), *((k, f"{found.count(k):,}") for k in KINDS)], 1)
-    for part in found.partings[:SHOWN]:
+    if result.partings:
+        print_table([("answers part by", "calls"), *((k, f"{result.count(k):,}") for k in KINDS)], 1)
+    for part in result.partings[:SHOWN]:
         gaps = " and ".join("unknown" if gap is None else f"{gap:.2g}" for gap in part.gaps)
         print(
             f"  {part.kind}: {part.where} beside {part.beside}, token {part.at + 1}: {part.one!r} and "

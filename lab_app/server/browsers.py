@@ -15,13 +15,13 @@ class Browsers:
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
 
-    def known(self, request: Request) -> str:
+    def id_of(self, request: Request) -> str:
         """The id in a request's cookie; empty where there is none of ours."""
         try:
-            found = SimpleCookie(request.headers.get("cookie", "")).get(_name(request))
+            morsel = SimpleCookie(request.headers.get("cookie", "")).get(_name(request))
         except CookieError:
             return ""
-        browser, _, signed = found.value.partition(".") if found is not None else ("", "", "")
+        browser, _, signed = morsel.value.partition(".") if morsel is not None else ("", "", "")
         return browser if browser and hmac.compare_digest(signed.encode(), self._sign(browser)) else ""
 
     def cookie(self, request: Request) -> str:

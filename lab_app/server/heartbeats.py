@@ -23,19 +23,19 @@ class Heartbeats:
 
     def __init__(
         self,
-        here: Callable[[str], None] = lambda tab: None,
-        gone: Callable[[str], None] = lambda tab: None,
+        opened: Callable[[str], None] = lambda tab: None,
+        closed: Callable[[str], None] = lambda tab: None,
         stopping: Callable[[], asyncio.Event] = asyncio.Event,
     ) -> None:
-        self._here, self._gone, self._stopping = here, gone, stopping
+        self._opened, self._closed, self._stopping = opened, closed, stopping
 
     async def answer(self, tab: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Beat until the tab goes or the server stops."""
-        self._here(tab)
+        self._opened(tab)
         try:
             await StreamingResponse(self._beats(), media_type="text/event-stream")(scope, receive, send)
         finally:
-            self._gone(tab)
+            self._closed(tab)
 
     async def _beats(self) -> AsyncIterator[str]:
         stop = self._stopping()

@@ -12,13 +12,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lab_app.server.placeholder_page import with_early_page
 
-KEPT = 8  # addresses under which the lab is reached; a hostile Host header takes no more
+MOST_ADDRESSES = 8  # addresses under which the lab is reached; a hostile Host header takes no more
 SAYS_ADDRESS = ("host", "x-forwarded-host", "x-forwarded-proto", "x-gradio-server")
 Key = tuple[str, ...]
-Said = tuple[list[Message], list[Message]]  # plain and compressed
+Answers = tuple[list[Message], list[Message]]  # plain and compressed
 
 
-class KeptIndex:
+class IndexCache:
     """Answers ``GET /`` from memory. The HTML differs by the address it was asked under and by nothing else:
     what belongs to a visit comes with its first event.
 
@@ -30,7 +30,7 @@ class KeptIndex:
     def __init__(self, app: ASGIApp, early: str = "") -> None:
         self.app = app
         self._early = early.encode()
-        self._kept: OrderedDict[Key, Said] = OrderedDict()
+        self._answers: OrderedDict[Key, Answers] = OrderedDict()
         self._rendering = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,37 +45,40 @@ class KeptIndex:
                 await send(message)
             return
         key = address(request)
-        if key not in self._kept:
+        if key not in self._answers:
             async with self._rendering:  # visitors who come together wait for one rendering
-                if key not in self._kept:
-                    said = await self._render(key, scope, receive)
-                    for message in said[zipped]:
+                if key not in self._answers:
+                    messages = await self._render(key, scope, receive)
+                    for message in messages[zipped]:
                         await send(dict(message))
                     return
-        self._kept.move_to_end(key)
-        for message in self._kept[key][zipped]:
+        self._answers.move_to_end(key)
+        for message in self._answers[key][zipped]:
             await send(dict(message))
 
-    async def _render(self, key: Key | None, scope: Scope, receive: Receive) -> Said:
+    async def _render(self, key: Key | None, scope: Scope, receive: Receive) -> Answers:
         """Let the framework answer and add the early page; keep it under ``key`` if it went well."""
-        said: list[Message] = []
+        messages: list[Message] = []
 
         async def listen(message: Message) -> None:
-            said.append(dict(message))
+            messages.append(dict(message))
 
         await self.app(scope, receive, listen)
-        if not said or said[0].get("status") != 200 or said[-1].get("more_body", False):
-            return said, said
-        if any(name.lower() == b"content-encoding" for name, _ in said[0]["headers"]):
-            made = said, said
+        if not messages or messages[0].get("status") != 200 or messages[-1].get("more_body", False):
+            return messages, messages
+        if any(name.lower() == b"content-encoding" for name, _ in messages[0]["headers"]):
+            made = messages, messages
         else:
-            whole = b"".join(message.get("body", b"") for message in said[1:])
+            whole = b"".join(message.get("body", b"") for message in messages[1:])
             whole = with_early_page(whole, self._early)
-            made = answer(said[0], whole), answer(said[0], gzip.compress(whole, 6, mtime=0), zipped=True)
+            made = (
+                answer(messages[0], whole),
+                answer(messages[0], gzip.compress(whole, 6, mtime=0), zipped=True),
+            )
         if key is not None:
-            self._kept[key] = made
-        while len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
+            self._answers[key] = made
+        while len(self._answers) > MOST_ADDRESSES:
+            self._answers.popitem(last=False)
         return made
 
 
@@ -91,5 +94,5 @@ def answer(start: Message, body: bytes, *, zipped: bool = False) -> list[Message
 
 def address(request: Request) -> Key:
     """What the framework builds its own addresses from: the host, and what proxies say of theirs."""
-    told = (request.headers.get(name, "") for name in SAYS_ADDRESS)
-    return (request.scope["scheme"], request.scope.get("root_path", ""), *told)
+    headers = (request.headers.get(name, "") for name in SAYS_ADDRESS)
+    return (request.scope["scheme"], request.scope.get("root_path", ""), *headers)

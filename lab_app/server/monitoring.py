@@ -87,8 +87,8 @@ class Operations(Collector):
         """The same maker of engine sessions; what they do is counted."""
 
         def make(model: Model) -> Engine:
-            made: Any = Counted(engine(model), self)
-            return made  # type: ignore[no-any-return]
+            session: Any = Counted(engine(model), self)
+            return session  # type: ignore[no-any-return]
 
         return make
 
@@ -133,17 +133,17 @@ class Counted:
     def __init__(self, engine: Engine, operations: Operations) -> None:
         self._engine, self._operations = engine, operations
 
-    def study(self, request: object, **named: Any) -> Iterator[Any]:
+    def study(self, request: object, **kwargs: Any) -> Iterator[Any]:
         """A study, counted under its request's name: ``AnchorCostRequest`` as ``anchor_cost``."""
         name = type(request).__name__.removesuffix("Request")
         kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-        return self._operations.count(kind, lambda: self._engine.study(request, **named))
+        return self._operations.count(kind, lambda: self._engine.study(request, **kwargs))
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._engine, name)
+        attribute = getattr(self._engine, name)
         if name not in WORK:
-            return found
-        return lambda *given, **named: self._operations.count(name, lambda: found(*given, **named))
+            return attribute
+        return lambda *args, **kwargs: self._operations.count(name, lambda: attribute(*args, **kwargs))
 
 
 def routes(lab: VisitStore, operations: Operations, counts: Counts | None = None) -> list[Route]:
@@ -151,8 +151,8 @@ def routes(lab: VisitStore, operations: Operations, counts: Counts | None = None
     counts = counts or Counts()
 
     def health(_: Request) -> Response:
-        said = "stopping" if operations.stopping else "ok"
-        body = {"status": said, "version": __version__, "model_loaded": lab.loaded}
+        state = "stopping" if operations.stopping else "ok"
+        body = {"status": state, "version": __version__, "model_loaded": lab.loaded}
         return JSONResponse(body, status_code=503 if operations.stopping else 200, headers=FRESH)
 
     def scrape(_: Request) -> Response:
@@ -231,14 +231,14 @@ def until_asked_to_stop(
     lab: VisitStore, operations: Operations, close: Callable[[], None], grace: float = GRACE_SECONDS
 ) -> None:
     """Wait for SIGTERM or SIGINT, then end the lab and ``close`` its server. A second one cancels at once."""
-    asked, again = threading.Event(), threading.Event()
+    stopping, again = threading.Event(), threading.Event()
 
-    def heard(*_: Any) -> None:
-        (again if asked.is_set() else asked).set()
+    def on_signal(*_: Any) -> None:
+        (again if stopping.is_set() else stopping).set()
 
-    before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        asked.wait()
+        stopping.wait()
         stop(lab, operations, grace, again)
         close()
     finally:

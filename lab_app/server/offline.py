@@ -64,10 +64,10 @@ class Guard:
         if name in NAMES or name in self.own:
             return True
         try:
-            found = ipaddress.ip_address(name.partition("%")[0])
+            address = ipaddress.ip_address(name.partition("%")[0])
         except ValueError:
             return False
-        return found.is_loopback or found.is_unspecified
+        return address.is_loopback or address.is_unspecified
 
 
 GUARD = Guard()

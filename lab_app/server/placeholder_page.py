@@ -64,5 +64,5 @@ def early_page(page: PipelinePage, navigation: str) -> str:
 
 def with_early_page(document: bytes, early: bytes) -> bytes:
     """The framework's document with the early page before its own root; unchanged if it has none."""
-    head, found, rest = document.partition(BODY)
-    return head + early + found + rest if found else document
+    head, root, tail = document.partition(BODY)
+    return head + early + root + tail if root else document

@@ -23,8 +23,8 @@ MOST_SECONDS = 30.0  # on slower machines and larger models nobody's turn shall 
 def fill_first_pools(lab: VisitStore, preset: str) -> None:
     """Fill the pools of a scenario as it ships, for all who will run it; quietly, whatever becomes of it."""
     try:
-        found = find_preset(preset)
-        pipeline, examples = found.pipeline, preset_requests(found, USUAL_WARM, seed=1)
+        scenario = find_preset(preset)
+        pipeline, examples = scenario.pipeline, preset_requests(scenario, USUAL_WARM, seed=1)
         request = RunRequest(
             pipeline.unrolled, dict(examples[0].values), (MethodChoice("dense"),), "pinned",
             Decoding(pipeline.longest_answer),

@@ -142,7 +142,7 @@ class RequestGuard:
             await self.app(scope, receive, send)
             return
         request, path = Request(scope), scope["path"]
-        fresh = path in ("/", "/config") and not self.browsers.known(request)
+        fresh = path in ("/", "/config") and not self.browsers.id_of(request)
         started = False
 
         async def answer(message: Message) -> None:
@@ -217,7 +217,7 @@ class RequestGuard:
             receive = again(content, receive)
         elif path.startswith(HEARTBEAT) or path == API + "queue/data":
             name = request.query_params.get("session_hash") or path.removeprefix(HEARTBEAT)
-            if not self.counts.names.belongs(name, self.browsers.known(request)):
+            if not self.counts.names.belongs(name, self.browsers.id_of(request)):
                 refused = refusal(NOT_YOURS, 403, path)
         if refused is not None:
             await refused(scope, receive, send)
@@ -228,7 +228,7 @@ class RequestGuard:
 
     def _call(self, request: Request, address: str, content: bytes) -> Response | None:
         """Why a call is refused, or None; the session that it names is remembered as its browser's."""
-        path, browser = request.scope["path"], self.browsers.known(request)
+        path, browser = request.scope["path"], self.browsers.id_of(request)
         if not self.counts.calls.ask(address):
             return refusal(MANY_CALLS, 429, path)
         if over := excess(content, limits.MOST_BODY, limits.MOST_VALUES):
@@ -252,12 +252,12 @@ class RequestGuard:
         """The answer to a request that is refused, or None."""
         path = unquote(unquote(request.url.path))
         plain = ".." not in path.split("/") and "\\" not in path and "\x00" not in path
-        known = (
+        allowed = (
             ALLOWED_PATHS.fullmatch(path)
             or API_PATHS.fullmatch(path)
             or any(own.match(path) for own in self._opened)
         )
-        if not plain or not known or "all_endpoints" in request.query_params:
+        if not plain or not allowed or "all_endpoints" in request.query_params:
             return PlainTextResponse("This door is closed.", status_code=403)
         if foreign(request.headers):
             return PlainTextResponse("Requests from other pages are refused.", status_code=403)
@@ -282,24 +282,24 @@ class RequestGuard:
 def labs_own(query: bytes) -> bytes:
     """An address's parameters without those that the framework reads: the lab has one page and keeps no links
     of the framework's, and a page or link that it does not know would end in an error of the server."""
-    kept = [part for part in query.split(b"&") if part.split(b"=")[0] not in FRAMEWORKS]
-    return b"&".join(kept)
+    parts = [part for part in query.split(b"&") if part.split(b"=")[0] not in FRAMEWORKS]
+    return b"&".join(parts)
 
 
-def refusal(said: str, status: int, path: str) -> Response:
+def refusal(message: str, status: int, path: str) -> Response:
     """A refusal; the page's script shows what stands under *detail*."""
     if path == JOIN:
-        return JSONResponse({"detail": said}, status_code=status)
-    return PlainTextResponse(said, status_code=status)
+        return JSONResponse({"detail": message}, status_code=status)
+    return PlainTextResponse(message, status_code=status)
 
 
 def again(content: bytes, receive: Receive) -> Receive:
     """Gives a body that was read once more, then what comes after it."""
-    left = [content]
+    unread = [content]
 
     async def give() -> Message:
-        if left:
-            return {"type": "http.request", "body": left.pop(), "more_body": False}
+        if unread:
+            return {"type": "http.request", "body": unread.pop(), "more_body": False}
         return await receive()
 
     return give

@@ -22,7 +22,7 @@ from lab_app.server import downloads as web
 from lab_app.server.connections import server_settings
 from lab_app.server.heartbeats import Heartbeats
 from lab_app.server.hosting import Hosting
-from lab_app.server.index_cache import KeptIndex
+from lab_app.server.index_cache import IndexCache
 from lab_app.server.monitoring import Operations, until_asked_to_stop
 from lab_app.server.monitoring import routes as operation_routes
 from lab_app.server.offline import go_offline, is_local
@@ -206,7 +206,7 @@ def launch(
                         heartbeats=Heartbeats(lab.tab_returned, lab.leave, lambda: blocks.app.stop_event),
                         for_programs=lambda number: is_for_programs(blocks, number),
                     ),
-                    Middleware(KeptIndex, early=early_page(app.page, app.navigation)),
+                    Middleware(IndexCache, early=early_page(app.page, app.navigation)),
                 ],
                 "docs_url": None,
                 "redoc_url": None,

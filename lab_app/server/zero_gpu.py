@@ -28,7 +28,7 @@ from lab_app.visits.engine import ALONE, Engine
 #: are guesses on the safe side, for a model of some billion parameters; on its machines nothing was measured.
 SHORTEST, SECONDS = 15, 120
 TOKENS_A_SECOND, STEPS_A_SECOND = 4000, 20  # read, and decoded one after the other
-HELD = 200  # earlier requests of a visit; the latest are sent again
+MOST_REQUESTS = 200  # earlier requests of a visit; the latest are sent again
 TEMPLATES = 8  # whose requests are remembered
 
 
@@ -42,7 +42,7 @@ class Job:
     model: str
     limits: Limits
     what: str
-    given: tuple[Any, ...]
+    arguments: tuple[Any, ...]
     before: tuple[RunRequest, tuple[Example, ...]] | None = None
     seconds: int = SECONDS
 
@@ -81,7 +81,7 @@ def on_gpu(job: Job) -> Iterator[Any]:
         lab = Lab(session)
         if job.before is not None:
             yield from lab.warm_up(*job.before)
-        yield from getattr(lab, job.what)(*job.given)
+        yield from getattr(lab, job.what)(*job.arguments)
     except LabError as error:
         yield Failed(type(error).__name__, str(error), error.field)
 
@@ -149,7 +149,7 @@ class ZeroSession:
 
     def __getattr__(self, what: str) -> Any:
         if what in ALONE:
-            return lambda *given, cancel=None: self._events(what, *given, cancel=cancel)
+            return lambda *arguments, cancel=None: self._events(what, *arguments, cancel=cancel)
         return getattr(self.local, what)  # estimates, pools, sizes
 
     def tensor_bytes(self, record: RunRecord) -> int:
@@ -168,7 +168,7 @@ class ZeroSession:
     def _events(
         self,
         what: str,
-        *given: Any,
+        *arguments: Any,
         before: tuple[RunRequest, tuple[Example, ...]] | None = None,
         cancel: threading.Event | None = None,
     ) -> Iterator[Any]:
@@ -180,7 +180,7 @@ class ZeroSession:
         """
         self.local.rate.ask()
         for event in self._work(
-            Job(self._name, self._limits, what, given, before, self._seconds(what, given, before))
+            Job(self._name, self._limits, what, arguments, before, self._seconds(what, arguments, before))
         ):
             if cancel is not None and cancel.is_set():
                 raise RunCancelled("Stopped. What was finished before is still there.")
@@ -189,12 +189,12 @@ class ZeroSession:
                 raise kind(event.message, field=event.field)
             yield event
 
-    def _seconds(self, what: str, given: tuple[Any, ...], before: Any) -> int:
+    def _seconds(self, what: str, arguments: tuple[Any, ...], before: Any) -> int:
         """For a run: by its tokens and those of the requests sent again. What a study reads is not known
         before, so it may take as long as a call can."""
         if what != "run":
             return SECONDS
-        request: RunRequest = given[0]
+        request: RunRequest = arguments[0]
         earlier = len(before[1]) if before is not None else 0
         tokens: int = self.local.estimate(request, 1 + earlier).tokens
         steps = len(request.pipeline.order) * (1 + len(request.methods)) * request.decoding.max_new_tokens
@@ -206,9 +206,9 @@ class ZeroSession:
         return (request, tuple(sent)) if sent else None
 
     def _remember(self, request: RunRequest, examples: Sequence[Example]) -> None:
-        mine = self._sent.pop(key(request), [])
-        mine += [example for example in examples if example not in mine]
-        self._sent[key(request)] = mine[-HELD:]
+        sent = self._sent.pop(key(request), [])
+        sent += [example for example in examples if example not in sent]
+        self._sent[key(request)] = sent[-MOST_REQUESTS:]
         while len(self._sent) > TEMPLATES:
             self._sent.popitem(last=False)
 
@@ -240,8 +240,8 @@ def serve(
     work = gpu(duration=seconds_of)(on_gpu) if gpu is not None else on_gpu
     model: Any = load_model(name, device="cpu")  # outside of calls there is no GPU
 
-    def engine(known: Any) -> Engine:
-        session: Any = ZeroSession(known, name, work, limits)
+    def engine(local: Any) -> Engine:
+        session: Any = ZeroSession(local, name, work, limits)
         return session  # type: ignore[no-any-return]
 
     return launch(

@@ -92,29 +92,29 @@ def build(
 
 def add_run(site: Site, href: str, group: str, record: RunRecord, title: str = "") -> None:
     """A run's report."""
-    asked = record.request.values.get(QUESTION) or next(iter(record.request.values.values()), "")
+    question = record.request.values.get(QUESTION) or next(iter(record.request.values.values()), "")
     words = " ".join([*record.labels, *record.request.values.values(), *(o.text for o in record.outcomes)])
     title = title or record.request.pipeline.title
-    site.write(Entry(href, group, title, clip(asked, 140), words), report_html(record, "../" + ASSETS))
+    site.write(Entry(href, group, title, clip(question, 140), words), report_html(record, "../" + ASSETS))
 
 
 def add_settings(site: Site, lab: Any, record: RunRecord) -> None:
     """The page with the controls: all settings in one list, and of each control where its own begin."""
     settings: list[dict[str, Any]] = []
     views: Sequence[Any] = ()
-    for found in revised(lab, record):
-        shown, figures = setting(found)
+    for run in revised(lab, record):
+        shown, figures = setting(run)
         settings.append(shown)
         views = views or figures
     controls = axes()
     begins = [0, *accumulate(len(axis.names) for axis in controls)]
-    told = [
+    axis_data = [
         {"key": axis.key, "names": axis.names, "at": axis.at, "begins": begin}
         for axis, begin in zip(controls, begins, strict=False)
     ]
     body = template(
         "sliders.html", title=record.request.pipeline.title, axes=controls,
-        cards=joined(map(card_html, views)), settings=data_script({"axes": told, "settings": settings}),
+        cards=joined(map(card_html, views)), settings=data_script({"axes": axis_data, "settings": settings}),
     )  # fmt: skip
     about = "Turn gamma, pool size, steps and profile, and see the gate, the error and the answer move."
     site.add(
@@ -158,22 +158,23 @@ def add_tour(site: Site) -> None:
     """A page a step, and the runs behind them."""
     every = [(step, record) for step in steps() if (record := recorded(step.key)) is not None]
     for at, (step, record) in enumerate(every):
-        found = describe_step(step.key, record)
-        said = notes(step, record, False)
+        description = describe_step(step.key, record)
+        run_notes = notes(step, record, False)
         reveals = {
-            key: Markup(tour_html.reveal(step, found, key, record, False, said)) for key in step.choices
+            key: Markup(tour_html.reveal(step, description, key, record, False, run_notes))
+            for key in step.choices
         }
-        texts = [comparison_html(record)] if found.texts else []
-        if found.strip is not None:
-            texts.append(strip_html(record, found.strip))
+        texts = [comparison_html(record)] if description.texts else []
+        if description.strip is not None:
+            texts.append(strip_html(record, description.strip))
         body = template(
             "tour.html", step=step, at=at, count=len(every), reveals=reveals, texts=joined(texts),
             nav=Markup(tour_html.steps_nav([s for s, _ in every], at, (), False)),
             lesson=Markup(tour_html.lesson(step, at, len(every), record.request)),
-            cards=joined(map(card_html, found.views)), takeaway=Markup(tour_html.takeaway(step)),
+            cards=joined(map(card_html, description.views)), takeaway=Markup(tour_html.takeaway(step)),
         )  # fmt: skip
         entry = Entry(f"tour/{at + 1}.html", TOUR, f"{at + 1}. {step.title}", step.short, " ".join(step.text))
-        site.add(entry, body, found.views)
+        site.add(entry, body, description.views)
         add_run(site, f"runs/tour-{step.key}.html", "", record)
 
 
@@ -224,9 +225,9 @@ def add_pages(site: Site) -> None:
 
 def add_documents(site: Site) -> None:
     """The papers' tables and other texts, where they are: a checkout of the repository has them."""
-    known = [path for name in DOCUMENTS if (path := ROOT / name).is_file()]
-    for path in known:
-        site.add_document(path, TEXTS, DOCUMENTS[path.relative_to(ROOT).as_posix()], known)
+    paths = [path for name in DOCUMENTS if (path := ROOT / name).is_file()]
+    for path in paths:
+        site.add_document(path, TEXTS, DOCUMENTS[path.relative_to(ROOT).as_posix()], paths)
 
 
 def _numbered_runs(added: Iterable[Path]) -> Iterable[tuple[str, RunRecord]]:

@@ -37,8 +37,8 @@ class Axis:
     @property
     def at(self) -> int:
         """The first value that changes nothing."""
-        usual = make_options(METHOD, {})
-        return next(i for i, given in enumerate(self.options) if make_options(METHOD, given) == usual)
+        default = make_options(METHOD, {})
+        return next(i for i, options in enumerate(self.options) if make_options(METHOD, options) == default)
 
 
 def axes() -> tuple[Axis, ...]:

@@ -19,13 +19,13 @@ from gradio.state_holder import SessionState
 ADDRESS = re.compile(r"\s*([a-z][a-z0-9+.-]+:|//)", re.IGNORECASE)
 
 
-def refuse_addresses(given: Any) -> None:
+def refuse_addresses(values: Any) -> None:
     """Let no address pass for an uploaded file.
 
     Raises:
         gr.Error: one is there.
     """
-    waiting = [given]
+    waiting = [values]
     while waiting:
         part = waiting.pop()
         if isinstance(part, list):
@@ -37,18 +37,18 @@ def refuse_addresses(given: Any) -> None:
             waiting += part.values()
 
 
-def filled(expected: Sequence[Any], given: list[Any]) -> list[Any]:
+def filled(expected: Sequence[Any], values: list[Any]) -> list[Any]:
     """A program's values by position; those left out at the end are as usual.
 
     Raises:
         gr.Error: there are too many.
     """
-    if len(given) > len(expected):
+    if len(values) > len(expected):
         raise gr.Error(
-            f"The call has {len(given)} values; up to {len(expected)} are allowed. Leave the last ones out.",
+            f"The call has {len(values)} values; up to {len(expected)} are allowed. Leave the last ones out.",
             print_exception=False,
         )
-    return [*given, *(widget.value for widget in expected[len(given) :])]
+    return [*values, *(widget.value for widget in expected[len(values) :])]
 
 
 class Session(BlocksConfig):
@@ -78,11 +78,11 @@ class PageConfig(BlocksConfig):
         _id: int, rendered_ids: list[int], block: Block, renderable: Any = None
     ) -> dict[str, Any]:
         """See ``gradio.blocks.BlocksConfig``; the endpoints for programs are described in full."""
-        told: dict[str, Any] = BlocksConfig.config_for_block(_id, rendered_ids, block, renderable)
+        config: dict[str, Any] = BlocksConfig.config_for_block(_id, rendered_ids, block, renderable)
         if isinstance(block, Api):
-            return told
-        props = {name: value for name, value in told["props"].items() if name not in UNREAD_PROPS}
-        return {name: value for name, value in told.items() if name not in UNREAD} | {"props": props}
+            return config
+        props = {name: value for name, value in config["props"].items() if name not in UNREAD_PROPS}
+        return {name: value for name, value in config.items() if name not in UNREAD} | {"props": props}
 
     def __copy__(self) -> Session:
         new = Session(self.root_block)
@@ -112,8 +112,8 @@ class LabBlocks(gr.Blocks):
         if block_fn.inputs and all(isinstance(widget, Api) for widget in block_fn.inputs):
             inputs = filled(block_fn.inputs, inputs)
         refuse_addresses(inputs)
-        found: list[Any] = await super().preprocess_data(block_fn, inputs, state, explicit_call)
-        return found
+        values: list[Any] = await super().preprocess_data(block_fn, inputs, state, explicit_call)
+        return values
 
     async def postprocess_data(
         self, block_fn: BlockFunction, predictions: list[Any] | dict[Any, Any], state: SessionState | None
@@ -125,8 +125,8 @@ class LabBlocks(gr.Blocks):
             if len(named) == len(predictions) < len(block_fn.outputs):
                 few = copy.copy(block_fn)
                 few.outputs = named
-                found = await super().postprocess_data(few, predictions, state)
-                values = {widget._id: value for widget, value in zip(named, found, strict=True)}
+                answers = await super().postprocess_data(few, predictions, state)
+                values = {widget._id: value for widget, value in zip(named, answers, strict=True)}
                 return [values[w._id] if w._id in values else gr.skip() for w in block_fn.outputs]
         return await super().postprocess_data(block_fn, predictions, state)
 
@@ -145,12 +145,12 @@ class LabBlocks(gr.Blocks):
         them yet: a fast run ended with its last figures missing.
         """
         whole = list(data)
-        found: list[Any] = super().handle_streaming_diffs(
+        diffs: list[Any] = super().handle_streaming_diffs(
             block_fn, data, session_hash, run, final, simple_format
         )
         if final:
-            return found
+            return diffs
         return [
             edits if edits is value or not edits else [["replace", [], value]]
-            for value, edits in zip(whole, found, strict=True)
+            for value, edits in zip(whole, diffs, strict=True)
         ]

@@ -22,10 +22,10 @@ def figure_view(
     ``asides``: parts that measure and stand in the list of its figures, each with its title."""
     listed = "|".join(f"{part}:{title}" for part, title in asides)
     beside = f' data-asides="{listed}"' if listed else ""
-    asked = f'<p class="kv-tab-question">{question}</p>' if question else ""
+    heading = f'<p class="kv-tab-question">{question}</p>' if question else ""
     return gr.HTML(
         first or {"views": []},
-        html_template=f'{asked}<div class="kv-figures"{beside}></div>',
+        html_template=f'{heading}<div class="kv-figures"{beside}></div>',
         js_on_load=MOUNT,
         elem_id=f"kv-view-{name}",
         elem_classes=["kv-view", *css.split()],

@@ -53,9 +53,9 @@ class Node:
 
     def spec(self) -> dict[str, Any]:
         """What the browser is told, empty entries left out."""
-        told = {"kind": self.kind, "name": self.name, **self.look}
-        told["items"] = [item.spec() for item in self.items]
-        return {key: value for key, value in told.items() if value not in ("", None, [])}
+        entries = {"kind": self.kind, "name": self.name, **self.look}
+        entries["items"] = [item.spec() for item in self.items]
+        return {key: value for key, value in entries.items() if value not in ("", None, [])}
 
     def read(self, sent: Any) -> Any:
         """What was sent for this field, or its usual value where that can be no value of it."""
@@ -72,7 +72,7 @@ class Node:
         if self.kind == "cards":
             texts = sent if isinstance(sent, list) else self.value
             texts = texts[: self.look["most"]] if len(texts) >= self.look["fewest"] else self.value
-            return [said[:MOST_CHARACTERS] if isinstance(said, str) else "" for said in texts]
+            return [content[:MOST_CHARACTERS] if isinstance(content, str) else "" for content in texts]
         return sent[:MOST_CHARACTERS] if isinstance(sent, str) else self.value
 
 
@@ -129,7 +129,7 @@ def profiles(label: str, settings: Sequence[tuple[str, Mapping[str, Any]]], **lo
     """Named bundles of values: choosing one sets its fields, and the one that the fields say is marked. The
     browser is told the first whole, and of each what differs from it."""
     usual = settings[0][1]
-    differ = [(said, {k: v for k, v in wanted.items() if v != usual[k]}) for said, wanted in settings]
+    differ = [(title, {k: v for k, v in values.items() if v != usual[k]}) for title, values in settings]
     return Node("profiles", look={"label": label, "usual": usual, "settings": differ, **look})
 
 
@@ -154,9 +154,9 @@ def part(title: str, id_: str, *items: Node, **look: Any) -> Node:
     return Node("panel", items=(head, *items), look={"id": f"kv-part-{id_}", "css": "kv-part", **look})
 
 
-def help_text(name: str, said: str, id_: str) -> Node:
+def help_text(name: str, sentence: str, id_: str) -> Node:
     """A sentence that explains."""
-    return note(name, f'<p class="kv-help">{said}</p>', id=id_)
+    return note(name, f'<p class="kv-help">{sentence}</p>', id=id_)
 
 
 def panel(name: str, *items: Node, **look: Any) -> Node:
@@ -180,7 +180,7 @@ class Fields:
     """
 
     def __init__(self, elem_id: str, *nodes: Node, **extra: Any) -> None:
-        every = [found for node in nodes for found in node.walk()]
+        every = [part for node in nodes for part in node.walk()]
         self.nodes = {node.name: node for node in every if node.name}
         for node in every:
             if node.kind == "cards":
@@ -194,8 +194,10 @@ class Fields:
 
     def read(self, sent: Any) -> dict[str, Any]:
         """Every field's value, of what a browser sent."""
-        given = sent if isinstance(sent, dict) else {}
-        return {name: self.nodes[name].read(given.get(name, usual)) for name, usual in self.values.items()}
+        values = sent if isinstance(sent, dict) else {}
+        return {
+            name: self.nodes[name].read(values.get(name, default)) for name, default in self.values.items()
+        }
 
 
 class Standing:
@@ -213,10 +215,10 @@ class Standing:
 
     def read(self, name: str, fields: Fields, sent: Any) -> dict[str, Any]:
         """The values that a browser sent for the component ``name``."""
-        self.values[name] = found = fields.read(sent)
-        return found
+        self.values[name] = values = fields.read(sent)
+        return values
 
-    def known(self, name: str, fields: Fields) -> dict[str, Any]:
+    def current(self, name: str, fields: Fields) -> dict[str, Any]:
         """The values of the component ``name`` as far as the server knows."""
         return self.values.get(name, fields.values)
 
@@ -228,7 +230,7 @@ class Standing:
         change: dict[str, Any] = {}
         with self._lock:
             if values:
-                self.values[name] = change["value"] = {**self.known(name, fields), **values}
+                self.values[name] = change["value"] = {**self.current(name, fields), **values}
             before = self.shown.get(name, {})
             after = {**before, **{node: {**before.get(node, {}), **how} for node, how in shown.items()}}
             if after != before:

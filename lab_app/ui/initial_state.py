@@ -50,8 +50,8 @@ def missing(props: Props, shown: Props) -> dict[Any, dict[str, Any]]:
     """Updates that turn a page with ``shown`` on it into one with ``props``."""
     out = {}
     for widget, changes in props.items():
-        there = shown.get(widget, {})
-        new = {name: value for name, value in changes.items() if there.get(name, _ABSENT) != value}
+        present = shown.get(widget, {})
+        new = {name: value for name, value in changes.items() if present.get(name, _ABSENT) != value}
         if new:
             out[widget] = {"__type__": "update", **new}
     return out

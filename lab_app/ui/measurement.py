@@ -83,7 +83,7 @@ class Section:
     @cached_property
     def usual(self) -> dict[str, Any]:
         """What stands in the boxes at first, by their names on the page."""
-        every = (found for node in self.nodes for found in node.walk())
+        every = (inner for node in self.nodes for inner in node.walk())
         return {node.name: node.value for node in every if node.value is not None}
 
     @property
@@ -121,17 +121,17 @@ class Section:
         """How its elements' ids begin."""
         return f"kv-{self.page}-{self.part}".replace("--", "-").replace("_", "-")
 
-    def asked(self, given: Given) -> dict[str, Any]:
+    def box_values(self, given: Given) -> dict[str, Any]:
         """What stands in the boxes, by field."""
         return {name: given[f"{self.part}_{name}"] for name in self.fields}
 
     def errors(self, error: LabError | None) -> Update:
         """Messages beside their boxes; boxes without one are cleared."""
         slots = dict.fromkeys((f"error_{self.part}_{name}" for name in (*self.fields, OTHER)), "")
-        found = error.found if isinstance(error, Problems) else () if error is None else (
+        problems = error.problems if isinstance(error, Problems) else () if error is None else (
             Problem(error.field or "", str(error)),
         )  # fmt: skip
-        for problem in found:
+        for problem in problems:
             name = problem.field.rpartition(".")[2]
             where = name if name in self.fields else OTHER
             slots[f"error_{self.part}_{where}"] += html.error(problem.message)
@@ -155,8 +155,8 @@ class Section:
             starting = html.status("Starting", "measuring", 0, 1)
             yield self.errors(None) | self._going(True) | {self.status: starting}
             with lab.in_line() as place:
-                for said in wait_for_turn(place, cancel):
-                    yield {self.status: html.status(said, "waiting")}
+                for words in wait_for_turn(place, cancel):
+                    yield {self.status: html.status(words, "waiting")}
                 soon, began = Throttle(), time.monotonic()
                 for event in self.work(visit, request, cancel):
                     if cancel.is_set():
@@ -183,8 +183,8 @@ class Section:
     def _going(self, going: bool) -> Update:
         """The buttons while it measures and afterwards."""
         if self.as_run:
-            said = {"status": ""} if going else {}  # what was said of another run
-            return said | {"run.visible": not going, "cancel.visible": going, "cancel": text.RUNNING}
+            update = {"status": ""} if going else {}  # what was said of another run
+            return update | {"run.visible": not going, "cancel.visible": going, "cancel": text.RUNNING}
         return {f"{self.part}_measure.interactive": not going}
 
     def work(self, visit: Visit, request: Any, cancel: threading.Event) -> Iterator[Any]:
@@ -203,10 +203,10 @@ class Section:
 
     def saved(self, visit: Visit) -> Update:
         """What was measured, and the link that saves it."""
-        facts, found = visit.pages[f"measured {self.kind}"], visit.results[self.kind]
+        facts, result = visit.pages[f"measured {self.kind}"], visit.results[self.kind]
         act = self.act(visit.result(self.kind))
         return {
-            self.status: html.saved_measurement(facts, f"{self.ids}-save", self.kind, found.token, act=act)
+            self.status: html.saved_measurement(facts, f"{self.ids}-save", self.kind, result.token, act=act)
         }
 
     def act(self, record: Any) -> str:
@@ -264,12 +264,12 @@ class Section:
 
     def build(self, page: PageBuilder) -> None:
         """The widgets."""
-        there = {found.name for node in self.nodes for found in node.walk()}
+        names = {inner.name for node in self.nodes for inner in node.walk()}
         errors = [self.error(name) for name in (*self.fields, OTHER)]
         head = f'<h3 class="kv-card-title">{self.title}</h3>'
         title = [fields.note("", head)] if self.title and not self.page else []
         help_ = fields.note("", f'<p class="kv-help">{self.help}</p>', id=f"{self.ids}-help")
-        below = [node for node in errors if node.name not in there]
+        below = [node for node in errors if node.name not in names]
         look: dict[str, Any] = {"id": self.ids, "css": "kv-section"}
         inside = (*title, help_, *self.nodes, *below)
         page.form(

@@ -47,10 +47,10 @@ def read_methods(
     for name in method_names():
         if name != "dense" and name not in chosen:
             continue
-        given = dict(options.get(name, {}))
+        values = dict(options.get(name, {}))
         try:
-            problems += blanks(name, given)
-            checked = dataclasses.asdict(make_options(name, given)) if not problems else {}
+            problems += blanks(name, values)
+            checked = dataclasses.asdict(make_options(name, values)) if not problems else {}
         except LabError as error:
             problems.append(Problem(error.field or "methods", str(error)))
             continue
@@ -67,7 +67,7 @@ def read_methods(
             checked = dataclasses.asdict(make_options(copy.name, dict(copy.options)))
             out.append(dataclasses.replace(copy, options=checked))
         except Problems as error:
-            problems += [Problem("copies", f"{shown}: {one.message}") for one in error.found]
+            problems += [Problem("copies", f"{shown}: {problem.message}") for problem in error.problems]
         except LabError as error:
             problems.append(Problem("copies", f"{shown}: {error}"))
     if problems:
@@ -97,14 +97,14 @@ def too_many(adding: Sequence[str], made: int, copies: int, methods: int, most: 
     )
 
 
-def blanks(name: str, given: Mapping[str, Any]) -> list[Problem]:
+def blanks(name: str, values: Mapping[str, Any]) -> list[Problem]:
     """Options whose box is empty."""
     from backend.methods.registry import method_class, option_fields
 
     labels = {f.name: f.label for f in option_fields(method_class(name))}
     return [
         Problem(f"{name}.{key}", f"{labels.get(key, key)}: this box is empty. Give a number.")
-        for key, value in given.items()
+        for key, value in values.items()
         if value is None or value == ""
     ]
 
@@ -122,12 +122,12 @@ def other_profiles(name: str, options: Mapping[str, Any]) -> list[MethodChoice]:
     """The method once more under each of its profiles that is not what the options already say."""
     from backend.methods.registry import make_options, method_class, profile_options
 
-    found = []
+    choices = []
     for profile in method_class(name).profiles:
         other = dataclasses.asdict(make_options(name, profile_options(name, profile)))
         if other != options:
-            found.append(MethodChoice(name, other, f"{name} {profile}"))
-    return found
+            choices.append(MethodChoice(name, other, f"{name} {profile}"))
+    return choices
 
 
 @dataclass(frozen=True)
@@ -142,18 +142,18 @@ class Standing:
     folded: int
 
 
-def standing(name: str, given: Mapping[str, Any]) -> Standing:
+def standing(name: str, values: Mapping[str, Any]) -> Standing:
     """Compare what stands in a method's boxes with its profiles. Boxes may be wrong."""
     from backend.methods.registry import make_options, method_class, option_fields, profile_options
 
     cls = method_class(name)
     fields = option_fields(cls)
-    now = {f.name: given.get(f.name, f.default) for f in fields}
+    now = {f.name: values.get(f.name, f.default) for f in fields}
     folded = sum(f.advanced and now[f.name] != f.default for f in fields)
     best = Standing(None, "", "", (), folded)
     for key, profile in cls.profiles.items():
-        wanted = dataclasses.asdict(make_options(name, profile_options(name, key)))
-        differ = tuple(f.label for f in fields if now[f.name] != wanted[f.name])
+        options = dataclasses.asdict(make_options(name, profile_options(name, key)))
+        differ = tuple(f.label for f in fields if now[f.name] != options[f.name])
         if not best.nearest or len(differ) < len(best.differ):
             best = Standing(None if differ else key, profile.title, profile.summary, differ, folded)
     return best

@@ -29,8 +29,8 @@ def one_run_in_turn(
 
     def in_turn(cancel: threading.Event) -> Iterator[Update]:
         with lab.in_line() as place:
-            for said in wait_for_turn(place, cancel):
-                yield {"status": html.status(said, "waiting")}
+            for words in wait_for_turn(place, cancel):
+                yield {"status": html.status(words, "waiting")}
             yield from work(cancel)
 
     yield from one_run(visit, in_turn, field_errors)
@@ -71,11 +71,11 @@ def one_run(
 
 def field_errors(error: LabError | None, slot_of: Callable[[str | None], str]) -> Update:
     """Messages beside their places; ``slot_of`` gives that of a field of the engine's request."""
-    found = error.found if isinstance(error, Problems) else () if error is None else (
+    problems = error.problems if isinstance(error, Problems) else () if error is None else (
         Problem(slot_of(error.field), str(error)),
     )  # fmt: skip
     slots: dict[str, str] = {}
-    for problem in found:
+    for problem in problems:
         slots[problem.field] = slots.get(problem.field, "") + html.error(problem.message)
     return {"errors": slots}
 

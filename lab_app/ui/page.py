@@ -205,11 +205,8 @@ class PageBuilder(PageWidgets):
         names = self._follow[1]
 
         def opened(visit_id: str, *values: Any) -> Answer:
-            there = self.guarded(
-                visit_id,
-                lambda visit: self._once(visit, self._arrive, (), values, True),
-            )
-            return {self.column: gr.update(visible=True), **there}
+            answer = self.guarded(visit_id, lambda visit: self._once(visit, self._arrive, (), values, True))
+            return {self.column: gr.update(visible=True), **answer}
 
         self.opener.click(
             opened, [self.session, *self.boxes(names)], [self.column, *self.outputs], **QUIET
@@ -219,11 +216,11 @@ class PageBuilder(PageWidgets):
 
     def boxes(self, names: Sequence[str]) -> list[Any]:
         """The components that hold the boxes which are asked for by these names, each once."""
-        found = {}
+        widgets = {}
         for page, name in self._places(names):
             widget = page.widgets[page.home.get(name, name)]
-            found[widget._id] = widget
-        return list(found.values())
+            widgets[widget._id] = widget
+        return list(widgets.values())
 
     def _places(self, names: Sequence[str]) -> list[tuple[PageBuilder, str]]:
         """Each box with the page on which it stands."""
@@ -249,7 +246,9 @@ class PageBuilder(PageWidgets):
             sent[page.key, name] = read[widget._id][name]
         return sent
 
-    def given(self, visit: Visit, names: Sequence[str], sent: Sent, update: Update | None = None) -> Given:
+    def box_values(
+        self, visit: Visit, names: Sequence[str], sent: Sent, update: Update | None = None
+    ) -> Given:
         """What stands in the boxes ``names`` once ``update`` is on the page: what it says of them, else what
         was sent, else what stood there at first."""
         changed = update or {}
@@ -260,17 +259,17 @@ class PageBuilder(PageWidgets):
                     value = changed[key]
                     return value[1] if name.startswith("pick_") and isinstance(value, tuple) else value
             if (home := page.home.get(name)) is not None:
-                return page.standing(visit).known(home, page.fields[home])[name]
+                return page.standing(visit).current(home, page.fields[home])[name]
             return sent[page.key, name] if (page.key, name) in sent else page.widgets[name].value
 
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name in names:
             view = self.views.get(name)
             if view is None:
-                found[name] = box(self, name)
+                values[name] = box(self, name)
             else:
-                found[name] = view.read(visit, {part: box(view.page, part) for part in view.names})
-        return found
+                values[name] = view.read(visit, {part: box(view.page, part) for part in view.names})
+        return values
 
     def _listen(
         self,
@@ -283,11 +282,11 @@ class PageBuilder(PageWidgets):
     ) -> None:
         def attach() -> None:
             changed = self.outputs if outputs is None else list(outputs)
-            listen(handler, [self.session, *self.boxes(self._asked(names, follow))], changed, **how)
+            listen(handler, [self.session, *self.boxes(self._read_names(names, follow))], changed, **how)
 
         self._events.append(attach)
 
-    def _asked(self, names: Sequence[str], follow: bool) -> tuple[str, ...]:
+    def _read_names(self, names: Sequence[str], follow: bool) -> tuple[str, ...]:
         """The boxes that an event reads."""
         return (*names, *self._follow[1]) if follow else tuple(names)
 
@@ -295,8 +294,8 @@ class PageBuilder(PageWidgets):
         self, visit: Visit, act: Act, names: Sequence[str], values: Sequence[Any], follow: bool
     ) -> Answer:
         """What ``act`` answers, and what follows from it."""
-        sent = self._sent(visit, self._asked(names, follow), values)
-        update = act(visit, self.given(visit, names, sent))
+        sent = self._sent(visit, self._read_names(names, follow), values)
+        update = act(visit, self.box_values(visit, names, sent))
         answer = self.applied(update, visit)
         return merged(answer, self.following(visit, sent, update)) if follow else answer
 
@@ -304,7 +303,7 @@ class PageBuilder(PageWidgets):
         """What follows from what stands on the page once ``update`` is on it. It comes in the same answer, so
         that no other answer can come between."""
         act, names = self._follow
-        return self.applied(act(visit, self.given(visit, names, sent, self._by_name(update))), visit)
+        return self.applied(act(visit, self.box_values(visit, names, sent, self._by_name(update))), visit)
 
     def _steps(self, act: Steps, names: Sequence[str], follow: bool) -> Callable[..., Iterator[Answer]]:
         def answer(visit_id: str, *values: Any) -> Iterator[Answer]:
@@ -313,14 +312,14 @@ class PageBuilder(PageWidgets):
             except LabError as error:
                 yield self.applied({"status": html.status(str(error), "error")})
                 return
-            sent = self._sent(visit, self._asked(names, follow), values)
+            sent = self._sent(visit, self._read_names(names, follow), values)
             last: Update = {}
-            told: Answer = {}
-            for update in coalesced(act(visit, self.given(visit, names, sent))):
+            latest: Answer = {}
+            for update in coalesced(act(visit, self.box_values(visit, names, sent))):
                 last |= update
-                yield (told := self.applied(update, visit))
+                yield (latest := self.applied(update, visit))
             if follow:  # it may arrive together with the last answer, and only the later one is drawn
-                yield merged(told, self.guarded(visit_id, lambda visit: self.following(visit, sent, last)))
+                yield merged(latest, self.guarded(visit_id, lambda visit: self.following(visit, sent, last)))
 
         return answer
 

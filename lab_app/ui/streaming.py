@@ -24,7 +24,7 @@ def live(request: RunRequest, events: Iterator[Event]) -> Generator[dict[str, An
     """
     labels = [m.label for m in request.methods]
     texts: dict[tuple[int, str], str] = {}
-    said, done, total, drawn = "Starting", 0, 1, -math.inf
+    words, done, total, drawn = "Starting", 0, 1, -math.inf
     for event in events:
         if isinstance(event, RunDone):
             return event.record
@@ -32,12 +32,12 @@ def live(request: RunRequest, events: Iterator[Event]) -> Generator[dict[str, An
             drawn = drawn if texts else -math.inf  # the first word is shown at once
             texts[(event.agent, event.method)] = event.text
         elif isinstance(event, Progress):
-            said, done, total = html.said_by(event), event.done, event.total
+            words, done, total = html.progress_text(event), event.done, event.total
         if time.monotonic() - drawn >= REDRAW_SECONDS:
             drawn = time.monotonic()
             yield {
-                "status": html.status(said, "running", done, total),
-                "comparison": live_html(request.pipeline, labels, texts, said, done, total),
+                "status": html.status(words, "running", done, total),
+                "comparison": live_html(request.pipeline, labels, texts, words, done, total),
             }
     raise LabError("The run ended without a result. Run it again.")
 

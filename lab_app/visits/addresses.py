@@ -12,12 +12,12 @@ LEAST = 1 << 16  # bytes that something is counted for at least
 def address_of(host: str) -> str:
     """Whom a host's requests are counted for: itself, of IPv6 its network (/64)."""
     try:
-        found = ipaddress.ip_address(host.partition("%")[0])
+        address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return host[:64]
-    if found.version == 4:
+    if address.version == 4:
         return host
-    return str(ipaddress.ip_network((found, 64), strict=False))
+    return str(ipaddress.ip_network((address, 64), strict=False))
 
 
 class Volume:

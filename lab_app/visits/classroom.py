@@ -156,7 +156,7 @@ class Rooms:
                 del self._rooms[room.id]
 
 
-def member_token(given: object, otherwise: str) -> str:
+def member_token(token: object, otherwise: str) -> str:
     """The token a browser gave itself, if it is one."""
-    fine = isinstance(given, str) and 16 <= len(given) <= MOST_TOKEN and given.isascii() and given.isalnum()
-    return str(given) if fine else otherwise
+    fine = isinstance(token, str) and 16 <= len(token) <= MOST_TOKEN and token.isascii() and token.isalnum()
+    return str(token) if fine else otherwise

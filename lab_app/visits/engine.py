@@ -128,7 +128,7 @@ class Model(Protocol):
 
 
 def _marked(*kinds: str) -> frozenset[str]:
-    return frozenset(name for name, found in vars(Engine).items() if getattr(found, "work", None) in kinds)
+    return frozenset(name for name, method in vars(Engine).items() if getattr(method, "work", None) in kinds)
 
 
 WORK = _marked("stateful", "alone")  # names of the methods that are work

@@ -14,7 +14,7 @@ from lab_app.visits.visits import Visit
 def problems(error: LabError | None, visit: Visit | None = None, form: Form | None = None) -> Update:
     """Messages beside their fields; what has no field of its own goes under the Run button."""
     found = (
-        error.found
+        error.problems
         if isinstance(error, Problems)
         else [Problem(error.field or "", str(error))]
         if error
