@@ -2,8 +2,8 @@
 
     python benchmarks/blend_ratio.py --preset documents-5 --count 200
 
-The exact mask's mean error should fall with the share; whether it does is said per choice, with the paired
-95% interval of every step.
+The exact mask's mean error should fall with the share; whether it does is reported per choice, with the
+paired 95% interval of every step.
 """
 
 from __future__ import annotations

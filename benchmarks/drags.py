@@ -1,9 +1,9 @@
 """Drags of gamma, one visitor's and many at once: ``python benchmarks/drags.py [--visitors 20]``.
 
 Everybody runs the page's scenario, then draws gamma of KVCOMM from 0.1 to 0.9 in 17 steps of 50 ms. As in a
-browser, what moves while an answer is on its way is sent when it has come, and only the last of it. Told are
-the time to the first change on the page, the changes that came, and the time from the end of the drag to its
-last state. Then every other control of KVCOMM is moved by itself, to a value that was not seen before.
+browser, what moves while an answer is on its way is sent when it has come, and only the last of it. Reported
+are the time to the first change on the page, the changes that came, and the time from the end of the drag to
+its last state. Then every other control of KVCOMM is moved by itself, to a value that was not seen before.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def drag(visitor: Visitor, page: Page) -> Drag:
 
 
 @contextmanager
-def one_who_ran(address: str, page: Page, number: int = 0) -> Iterator[Visitor]:
+def visitor_after_run(address: str, page: Page, number: int = 0) -> Iterator[Visitor]:
     """A visitor with full pools and a run on the screen."""
     transport = httpx.HTTPTransport(local_address=f"127.0.2.{number + 1}")
     with httpx.Client(base_url=address, timeout=300, transport=transport) as client:
@@ -121,11 +121,11 @@ def one_who_ran(address: str, page: Page, number: int = 0) -> Iterator[Visitor]:
 
 
 def controls(address: str, page: Page, times: int) -> dict[str, dict[str, float]]:
-    """Every control moved away and back, each time behind a run of its own, which knows nothing of earlier
-    moves; medians of the milliseconds to the first change and to the last."""
+    """Every control moved away and back, each time after a run of its own, without earlier moves; medians
+    of the milliseconds to the first change and to the last."""
     timings: dict[str, list[tuple[float, float]]] = {name: [] for name in CONTROLS}
     for _ in range(times):
-        with one_who_ran(address, page) as visitor:
+        with visitor_after_run(address, page) as visitor:
             form = visitor.values[page.fields[GAMMA][0]]
             usual = {
                 name: form[page.fields[f"{OPTION}{name}"][1]] for each in CONTROLS.values() for name in each
@@ -151,7 +151,7 @@ def drags(address: str, page: Page, visitors: int, times: int) -> list[Drag]:
     ready = threading.Barrier(visitors)
 
     def repeat_drag(number: int) -> list[Drag]:
-        with one_who_ran(address, page, number) as visitor:
+        with visitor_after_run(address, page, number) as visitor:
             results = []
             for _ in range(times):
                 visitor.put(GAMMA, 0.3)

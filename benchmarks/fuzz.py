@@ -227,7 +227,7 @@ class Fuzzer:
 
 
 def fuzz_files(count: int, seed: int, record: bytes) -> list[dict[str, Any]]:
-    """Presets and records with bytes changed: each is read, or told why not."""
+    """Presets and records with bytes changed: each loads or raises a LabError."""
     drawn, failed = random.Random(seed), []
     presets = [path.read_bytes() for path in (ROOT / "presets").rglob("*.yaml")] or [
         json.dumps({"name": name}).encode() for name in preset_names()

@@ -5,8 +5,8 @@
 Each attack goes on for its share of the time, up to a number of tries, from an address of its own of this
 machine (127.0.0.2 and on); nothing else is attacked. Twenty honest visitors open the page, run the scenario
 and leave, and somebody asks for the server's health twice a second. They come one after the other, a second
-apart, before the first attack: what so many at once cost is no attack's doing, and is told by itself. A
-failure is a visitor or a health check that got no good answer.
+apart, before the first attack: the cost of so many at once is no attack's effect, and is reported by itself.
+A failure is a visitor or a health check that got no good answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Many simulated visitors against a real server: nothing fails untold, nothing leaks, memory stays flat.
+"""Many simulated visitors against a real server: nothing fails unreported, nothing leaks, memory stays flat.
 
     python benchmarks/soak.py --visitors 100 --minutes 10 --json soak.json
 
@@ -121,7 +121,7 @@ class Soak:
             try:
                 arrived = visitor.arrive()
                 self.check(arrived, canary, "arrive")
-                if ERROR.search(arrived.text):  # every place is taken: whoever is told so comes again later
+                if ERROR.search(arrived.text):  # every place is taken: try again later
                     self.sleep(10 + 20 * rng.random())
                     return
                 for _ in range(rng.randrange(1, 4)):
@@ -162,7 +162,7 @@ class Soak:
             waits = WAIT.search(message) is not None
             if (waits and not times) or (not waits and len(times) == 1 and "kv-status-running" in message):
                 times.append(time.monotonic())
-            return self.over  # whoever still waits goes home
+            return self.over  # visitors who still wait leave
 
         answer = visitor.do(button, until=watch)
         if answer.success is None and self.over:

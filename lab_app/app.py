@@ -91,7 +91,7 @@ def build_app(
             states.time_last_used.pop(browser, None)
 
     lab.on_end = forget_browser
-    # The browser tells every widget named here how each event stands: by default all outputs, hundreds.
+    # The browser shows each event's progress on the widgets named here: by default on hundreds of outputs.
     for event in blocks.fns.values():
         event.show_progress_on = [page["status"]]
     blocks.queue(api_open=False, max_size=QUEUE_LENGTH, default_concurrency_limit=None)

@@ -1,8 +1,8 @@
 """Install packages with uv, several times faster than pip: ``python scripts/install.py -e .[test]``.
 
 Arguments are those of ``pip install`` that ``uv pip install`` shares; versions are those of constraints.txt.
-uv reads neither pip's files nor its variables, so what pip is told of indexes, wheels, certificates and
-constraints is passed on. uv comes from the same index into the same environment. Where uv cannot be had, or
+uv reads neither pip's files nor its variables, so pip's settings of indexes, wheels, certificates and
+constraints are passed on. uv comes from the same index into the same environment. Where uv cannot be had, or
 cannot do it, pip does.
 """
 

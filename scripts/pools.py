@@ -128,8 +128,9 @@ def section(saved: dict[str, Any]) -> str:
         f"{warmups} independent warm-ups {problems // warmups} measured requests, {problems} in all, pinned: "
         f"every row read the same texts (`make pools`; `benchmarks/results/{SAVED.name}`; weights "
         f"{weights}). Intervals are 95%, each by itself, a bootstrap over warm-ups and then requests. "
-        "A row is tested against all three steps of its own profile, the last three rows against as published: Wilcoxon's "
-        f"signed ranks over the {warmups} warm-ups, Holm's correction over all {holm} tests of the sweep."
+        "A row is tested against all three steps of its own profile, the last three rows against as "
+        f"published: Wilcoxon's signed ranks over the {warmups} warm-ups, Holm's correction over all {holm} "
+        "tests of the sweep."
     )
     head = f"## Tables 5 and 6 behind {warmups} warm-ups (earlier weights)"
     return "\n".join([head, "", wrapped(intro), "", *tables.table(), "", *map(wrapped, tables.verdicts())])

@@ -1,5 +1,5 @@
-"""What a peer's program and the driver say to each other: one JSON object a line. Standard library only, for
-a peer's environment holds nothing of this project.
+"""The protocol of a peer's program and the driver: one JSON object a line. Standard library only, since a
+peer's environment holds nothing of this project.
 
 A request: ``{"case": ..., "ids": [...], "texts": [[start, end], ...], "front": tokens}``, where ``texts`` are
 the shared texts' places and ``front`` the template text before the first. The answer: ``{"ms": wall clock,

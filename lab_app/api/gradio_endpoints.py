@@ -1,7 +1,7 @@
 """The lab's calls as named endpoints of the page's server, for ``gradio_client`` and plain HTTP.
 
-Each is an event of the page without a widget: it goes through the same queue, and then through the same line
-as what people press. Its signature is made from its parameters' model."""
+Each is an event of the page without a widget, so it waits in the framework's queue and then for the model, as
+a press of a button does. Its signature is made from its parameters' model."""
 
 import inspect
 import logging
@@ -22,12 +22,12 @@ from lab_app.ui import text
 from lab_app.visits.visits import VisitStore
 
 LOG = logging.getLogger("lab_app")
-#: What the framework calls the session of a caller who gave none: the call's own number.
+#: The session name that the framework gives a caller without one: the call's own id.
 NO_SESSION = re.compile(r"[0-9a-f]{32}")
 
 
 class CallError(Exception):
-    """What went wrong with a call, in words for whoever made it."""
+    """A call failed; the message is for the caller."""
 
 
 def steps(
@@ -36,7 +36,7 @@ def steps(
     """An endpoint's answer, step by step.
 
     Raises:
-        CallError: with the reason in words; of what was not expected, the log holds the rest.
+        CallError: the call failed; the log has the traceback of an unexpected error.
     """
     work, _ = ENDPOINTS[name]
     try:
@@ -65,7 +65,7 @@ def build_endpoints(lab: VisitStore, callers: Callers) -> None:
 def endpoint(
     lab: VisitStore, callers: Callers, name: str, fields: Mapping[str, FieldInfo]
 ) -> Callable[..., Any]:
-    """The function that the framework calls, with a parameter for each field and the request behind them."""
+    """The function that the framework calls: a parameter for each field, then the request."""
 
     def call(*arguments: Any) -> Iterator[Body]:
         *values, request = arguments

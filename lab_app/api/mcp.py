@@ -1,9 +1,9 @@
 """The lab's calls as tools of an MCP server, for programs that let a language model use tools. Off by
 default.
 
-Needs the package ``mcp`` (``pip install 'kv-reuse-lab[mcp]'``). Every call is one request without a session,
-with a visit of its own: the framework's own MCP server sends all callers' calls through one session of its
-own, in which they would find one another's texts."""
+Needs the package ``mcp`` (``pip install 'kv-reuse-lab[mcp]'``). Every call is one request without a session
+and has a visit of its own. The framework's own MCP server would send all calls through one session, where
+callers could find one another's texts."""
 
 import contextlib
 import inspect
@@ -80,7 +80,7 @@ class Tools:
         ]
 
     async def call(self, name: str, arguments: dict[str, Any]) -> list[Any]:
-        """One call. What is raised here becomes the tool's error, in its words."""
+        """Run one tool. An exception's message becomes the tool's error."""
         from mcp.types import TextContent
 
         if name not in ENDPOINTS:
@@ -96,7 +96,7 @@ class Tools:
             while (step := await anyio.to_thread.run_sync(next, events, None)) is not None:
                 answer, count = step, count + 1
                 if request is not None and await request.is_disconnected():
-                    break  # nobody listens any more: what runs is stopped
+                    break  # nobody listens any more, so the work is stopped
                 if token is not None and "said" in step:
                     await context.session.send_progress_notification(
                         token,

@@ -1,7 +1,7 @@
-"""What programs ask of the lab: the calls with their parameters, checked. Free of the web framework.
+"""The parameters of the lab's calls, checked. Free of the web framework.
 
 Each call is a model whose fields make the endpoint's signature, the tool's schema and the documentation.
-Types are checked here and strictly; what a value means, and whether it is allowed, the engine says."""
+Types are checked here, strictly; the engine checks whether a value is allowed."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -110,7 +110,7 @@ def read_call(kind: type[C], arguments: Mapping[str, Any]) -> C:
     """Parameters of the right types.
 
     Raises:
-        OptionError: the first ones that are not, each with its name, value and what is allowed.
+        OptionError: the first three wrong ones, each with its name, value and what is allowed.
     """
     try:
         return kind.model_validate(dict(arguments))
@@ -140,7 +140,7 @@ def describe_validation_error(kind: type[Call], mistake: Mapping[str, Any]) -> s
 
 @dataclasses.dataclass(frozen=True)
 class RunJob:
-    """A run as it was asked: ``warm`` requests first, then ``request``; ``shipped``: see
+    """``warm`` requests fill the pools, then ``request`` is run; ``shipped``: see
     :func:`lab_app.pages.pipeline.form.as_shipped`."""
 
     request: RunRequest
@@ -152,7 +152,7 @@ def read_run(arguments: Mapping[str, Any]) -> RunJob:
     """The run that the parameters state.
 
     Raises:
-        LabError: it cannot be stated so.
+        LabError: a parameter is wrong.
     """
     call = read_call(RunCall, arguments)
     preset = None if call.agents is not None else find_preset(call.preset)
@@ -177,7 +177,7 @@ def read_run(arguments: Mapping[str, Any]) -> RunJob:
 
 
 def read_methods(items: list[str]) -> tuple[MethodChoice, ...]:
-    """Methods as a person writes them.
+    """Methods from their texts, such as ``kvcomm:gamma=0.5``.
 
     Raises:
         OptionError: one cannot be read; see :func:`backend.methods.registry.parse_methods`.
@@ -264,7 +264,7 @@ def example_request(preset: Preset | None, number: int) -> tuple[Mapping[str, st
 
 
 def warm_set(preset: Preset | None, count: int) -> tuple[Example, ...]:
-    """Requests for the pools, another draw than those offered.
+    """Requests that fill the pools, another draw than those offered.
 
     Raises:
         PromptError: there is no set to draw from.
@@ -283,7 +283,7 @@ def read_judge(arguments: Mapping[str, Any]) -> JudgeRequest:
     """The judgement that the parameters state.
 
     Raises:
-        LabError: it cannot be stated so.
+        LabError: a parameter is wrong.
     """
     from backend.records.judge import Candidate
 

@@ -22,7 +22,7 @@ Body = dict[str, Any]
 
 
 def plain(value: Any) -> Any:
-    """JSON values: numbers that are none become null, tuples lists."""
+    """JSON values: NaN and infinity become null, tuples lists."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -112,7 +112,7 @@ def model_body(info: ModelInfo, limits: Limits, versions: Mapping[str, str]) -> 
 
 
 def run_body(record: RunRecord, token: str) -> Body:
-    """A comparison: texts, tokens, what flipped, times, reuse in its three meanings, nearness to dense.
+    """A comparison: texts, tokens, what flipped, times, the three reuse rates, fidelity to dense.
 
     Args:
         record: of the run.
@@ -147,7 +147,7 @@ def run_body(record: RunRecord, token: str) -> Body:
 
 
 def in_order(record: RunRecord) -> list[Any]:
-    """The methods in the order of columns, dense first; it need not have been asked for."""
+    """The methods in the order of columns, dense first, even if the request does not name it."""
     choices = {m.label: m for m in record.request.methods}
     from backend.records.request import MethodChoice
 

@@ -1,8 +1,8 @@
 """What the lab does for a program, step by step: every endpoint as a generator of plain JSON values.
 
-While one waits or works it says so (``{"status": "waiting" | "running", "said": ...}``), every few seconds,
-which is also how a caller who has gone is noticed; the last value is the answer. Expected errors are raised
-as they are."""
+While a call waits or works, it yields ``{"status": "waiting" | "running", "said": ...}`` every few seconds,
+which also shows when the caller has gone; the last value is the answer. Expected errors are raised as they
+are."""
 
 import threading
 import time
@@ -122,7 +122,7 @@ def one_at_a_time(visit: Visit) -> Iterator[threading.Event]:
 def in_line(
     lab: VisitStore, cancel: threading.Event, work: Callable[[], Steps], together: bool = False
 ) -> Steps:
-    """Do ``work`` when it is its turn; say until then who is before."""
+    """Wait for the model, with a status now and then, and do ``work``."""
     with lab.in_line(together) as place:
         for words in wait_for_turn(place, cancel):
             yield {"status": "waiting", "said": words}
@@ -130,14 +130,14 @@ def in_line(
 
 
 def progress_statuses(events: Iterator[Any]) -> Steps:
-    """The progress of events whose end says nothing."""
+    """The statuses of a warm-up, which has no result."""
     for event in paced(events):
         if isinstance(event, dict):
             yield event
 
 
 def paced(events: Iterator[Any]) -> Iterator[Any]:
-    """Events; progress as a status, at most once a second, and nothing else that is not an end."""
+    """Results as they are, progress as a status at most once a second; other events are dropped."""
     words, done, total, last = "Starting", 0, 1, 0.0
     for event in events:
         if isinstance(event, Progress):

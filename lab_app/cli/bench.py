@@ -12,7 +12,7 @@ from lab_app.cli.common import Device, Dtype
 DEFAULTS: dict[str, Any] = {
     "shape": "embedded", "tokens": 1000, "anchors": 20, "repeats": 7, "device": None, "dtype": None,
 }  # fmt: skip
-#: Options that play no part in a measurement; given all the same, they would be dropped without a word.
+#: Options that a measurement does not read; naming one is an error.
 UNREAD = {
     "decode": ("anchors",),
     "attention": ("tokens",),
@@ -52,7 +52,7 @@ def bench(
 
 
 def _measure(what: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The report of what measures, by its name."""
+    """The report of the measurement with this name."""
     from backend.bench.assemble import bench_assemble
     from backend.bench.attention import bench_attention
     from backend.bench.common import Asked

@@ -89,7 +89,7 @@ def blame(
                 sent, record = event
                 if record:
                     records.append(record)
-                    write()  # so that a run that is stopped leaves what it found
+                    write()  # so that a stopped run leaves its results
                 tell(f"{sent} requests sent, {len(records)} of {problems} changed answers looked into")
     lines = write()
     print(f"{sent} requests sent; {len(records)} changed answers looked into, summary in {out}")
@@ -101,7 +101,7 @@ def blame(
 
 
 def _row(record: Any) -> dict[str, Any]:
-    """What is kept of one search."""
+    """One search as JSON."""
     from backend.base.serialization import as_json
 
     return {

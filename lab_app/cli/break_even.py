@@ -11,7 +11,7 @@ from backend.records.hardware import OF_SHEET, SHAPES, Figures, given_machine, m
 from lab_app.cli.common import named_file, path_of, progress, write_json
 
 MODEL, SHAPE, LENGTHS, REPEATS = "embedded", "llama-8b", (200, 400, 800), 5
-#: Options of one source of figures alone; under another they would be dropped without a word.
+#: Options that one source of figures reads alone; with another source they are an error.
 MEASURING, SHEET = ("model", "lengths", "repeats", "device"), ("tflops", "gb_s", "shape")
 
 
@@ -62,7 +62,7 @@ def break_even(
 
 
 def _figures(params: Mapping[str, Any]) -> tuple[Figures, dict[str, Any]]:
-    """The hardware's figures: of a file, given, or measured now; and what was measured now."""
+    """The hardware's figures, from a file, from the options or measured; and the measurement, if any."""
     if params["machine"] is not None:
         _refuse(
             params, (*SHEET, *MEASURING), "the figures are those of --machine. Name one source of figures"
@@ -166,7 +166,7 @@ def _extrapolated(figures: Figures, case: Case, result: Answer) -> list[str]:
 
 
 def _paid_off(case: Case, result: Answer) -> str:
-    """What the pool takes, and when that has come back."""
+    """The pool's memory, and after how many requests it is paid off."""
     if not case.anchors:
         return "Without anchors there is no pool to be filled and paid off."
     memory = f"A reader's anchors take {result.pool_bytes / 2**20:,.1f} MiB"
@@ -176,7 +176,7 @@ def _paid_off(case: Case, result: Answer) -> str:
 
 
 def _beside(measured: dict[str, Any]) -> list[str]:
-    """The cases that were measured now beside the formula."""
+    """Each measured case beside the formula's ratio."""
     return [
         f"  measured at {row['case']['prompt']:,} tokens: the full read {row['dense_ms']:.1f}, reuse "
         f"{row['reuse_ms']:.1f} ms ({row['ratio']:.2f}); the formula says {row['formula_ratio']:.2f}"

@@ -168,7 +168,7 @@ def share(flag: str, text: str) -> float:
 
 
 def facts(record: GateRecord) -> str:
-    """What the verdict rests on."""
+    """The counts behind the verdict."""
     rows = record.read
     reused, tokens = (sum(getattr(row, name) for row in rows) for name in ("reused_tokens", "prompt_tokens"))
     part = f", {reused / tokens:.0%} of their prompt tokens reused" if tokens else ""
@@ -183,7 +183,7 @@ def facts(record: GateRecord) -> str:
 
 
 def report(record: GateRecord, skipped: int) -> dict[str, Any]:
-    """Everything, as plain JSON."""
+    """The verdict and every call as JSON."""
     from backend.base.machine import versions
     from backend.base.serialization import as_json
 

@@ -110,7 +110,7 @@ def parse_weights(flags: Sequence[str] | None) -> list[tuple[str, str]]:
     """``NAME=MODEL`` to pairs.
 
     Raises:
-        OptionError: it cannot be read so, or names a name twice.
+        OptionError: a text has another form, or a name comes twice.
     """
     pairs: list[tuple[str, str]] = []
     for text in flags or ():
@@ -126,19 +126,19 @@ def parse_weights(flags: Sequence[str] | None) -> list[tuple[str, str]]:
 
 
 def named_preset(name: str) -> Preset:
-    """A preset by its name, or from the YAML file that is named."""
+    """A preset by its name, or from a YAML file."""
     from backend.prompts.presets import load_preset, preset_names
 
     return load_preset(name if name in preset_names() or "." not in name else Path(name))
 
 
 def path_of(text: str) -> Path:
-    """A path as typed. A home folder that nobody has stays as it is, so that it is missed like any other."""
+    """A path with ``~`` expanded; an unknown user's ``~name`` stays, and is then missing like any file."""
     return Path(os.path.expanduser(text))
 
 
 def print_lines(*sentences: str) -> None:
-    """A line for each that says something."""
+    """Print each sentence that is not empty."""
     for sentence in filter(None, sentences):
         print(sentence)
 
@@ -156,7 +156,7 @@ def print_table(rows: Sequence[Sequence[str]], left: int) -> None:
 
 @contextmanager
 def progress(log_seconds: float = math.inf) -> Iterator[Callable[[str], None]]:
-    """Says how far it is: in a line of the terminal that goes at the end; in a log every ``log_seconds``."""
+    """A function that shows progress: in a terminal's last line, or in a log every ``log_seconds``."""
     console = Console(stderr=True, markup=False, highlight=False)
     if console.is_terminal:
         with console.status("") as status:
@@ -174,7 +174,7 @@ def progress(log_seconds: float = math.inf) -> Iterator[Callable[[str], None]]:
 
 
 def write_json(path: Path, report: Any) -> None:
-    """A report as JSON; what is no number (NaN, infinity), which JSON does not know, is null."""
+    """Write a report as JSON; NaN and infinity become null."""
     clean = json.loads(json.dumps(report), parse_constant=lambda _: None)
     path.write_text(json.dumps(clean, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -183,7 +183,7 @@ def named_file(flag: str, text: str, example: str) -> Path:
     """The file that a flag names.
 
     Raises:
-        OptionError: it names none, or a folder.
+        OptionError: the text names no file, or a folder.
     """
     path = path_of(text)
     if not path.name or path.is_dir():
@@ -201,7 +201,7 @@ def loading(device: str | None, device_map: str | None, quantise: str | None) ->
 def check_workers(ray: str | None, workers: int | None) -> None:
     """
     Raises:
-        OptionError: there are to be workers, but no Ray.
+        OptionError: workers are named without Ray.
     """
     if workers is not None and ray is None:
         raise OptionError("--workers is for --ray, which is not there. Add it.", field="workers")

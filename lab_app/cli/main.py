@@ -114,7 +114,7 @@ def serve(
 
 
 def hosting_of(params: Mapping[str, Any]) -> Any:
-    """What the environment says, and then the command line."""
+    """Hosting as the environment says, extended or overridden by the command line."""
     from lab_app.server.hosting import Hosting
 
     hosting = Hosting.read()
@@ -246,19 +246,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with commands().make_context("kvlab", spread(sys.argv[1:] if argv is None else argv)) as context:
             code = int(context.command.invoke(context))
-        if sys.stdout is not None:  # it is where a caller closed it before
+        if sys.stdout is not None:  # None where a caller closed it before
             sys.stdout.flush()
         return code
     except Exit as end:  # after --help and --version
         return end.exit_code
-    except TyperException as error:  # what was typed is no command or flag, or no value for it
+    except TyperException as error:  # an unknown command or flag, or a wrong value
         at = getattr(error, "ctx", None)
         path = at.command_path if at else "kvlab"
         print(f"kvlab: {error.format_message()} `{path} --help` says what there is.", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # whoever read along, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is dropped at exit
-        return 141  # as a shell says that a pipe was closed
+    except BrokenPipeError:  # the reader, such as head, closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # unwritten output is dropped at exit
+        return 141  # a shell's code for a closed pipe
     except LabError as error:
         where = f" [{error.field}]" if error.field else ""
         print(f"kvlab: {error}{where}", file=sys.stderr)

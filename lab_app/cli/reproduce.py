@@ -132,7 +132,7 @@ def draw(report: dict[str, Any], out: Path) -> list[Path]:
 
 
 def command_line(params: Mapping[str, Any]) -> str:
-    """The command again, without folders, which are this machine's."""
+    """The command as text, without the names of this machine's folders."""
     words = ["kvlab reproduce", params["name"]]
     counted = ("requests", "warmup", "warmups", "training-steps")
     for name in (*counted, "scale", "device", "device-map", "quantise", "workers"):

@@ -76,10 +76,10 @@ def docker_card(card: dict[str, Any], hardware: str = "cpu-basic") -> dict[str, 
 
 
 def with_picture(card: dict[str, Any], name: str) -> dict[str, Any]:
-    """The card of the Space ``OWNER/NAME``, with the picture that links to it show; without a name, as it is.
+    """The card with a thumbnail for links to the Space ``OWNER/NAME``; without a name, as it is.
 
     Raises:
-        OptionError: this is no Space's name.
+        OptionError: ``name`` has another form.
     """
     if name and not re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", name):
         raise OptionError(f"{show(name)} is no Space's name. Give OWNER/NAME.", field="name")

@@ -121,10 +121,10 @@ def sweep(
 def rows_file(
     target: str | None, name: str, inputs: Sequence[Path], endings: Sequence[str]
 ) -> tuple[Path, list[Path]]:
-    """The SQLite file of a sweep, and the files that are ``made`` beside it, by their endings.
+    """The SQLite file of a sweep, and the files beside it with these ``endings``.
 
     Raises:
-        OptionError: it is none, or one of them is among the ``inputs``.
+        OptionError: it is no SQLite file's name, or one of the ``inputs`` would be overwritten.
     """
     out = Path(target or f"{name}.sqlite")
     if not out.name or out.is_dir() or out.suffix in ("", ".csv", ".parquet", ".json"):
@@ -145,8 +145,8 @@ def rows_file(
 
 
 def tables(swept: Swept) -> Iterator[str]:
-    """The summary for people: what the lines answer, what they cost, and where more than dense is compared
-    with, that. Intervals are 95%; each p stands as measured and after Holm's correction."""
+    """The summary for people: answers, costs, and comparisons with other lines than dense's, if there are
+    any. Intervals are 95%; each p stands as measured and after Holm's correction."""
     yield from answers(swept)
     yield ""
     yield from costs(swept)
@@ -157,7 +157,7 @@ def tables(swept: Swept) -> Iterator[str]:
 
 
 def answers(swept: Swept) -> Iterator[str]:
-    """Right or wrong, against dense; and the score, where it says more."""
+    """Right answers and scores, against dense."""
     score = ("score",) * swept.graded
     judged = ("to none %",) * any(x.to_none.of for x in swept.lines)
     shares = ("as full read %", *judged)
@@ -174,7 +174,7 @@ def answers(swept: Swept) -> Iterator[str]:
 
 
 def costs(swept: Swept) -> Iterator[str]:
-    """What came from a cache, and the time to the first token, against dense's."""
+    """Reuse, and the time to the first token against dense's."""
     head = ("blocks reused %", "tokens reused %", "TTFT ms", "full read's / it", "times p", "Holm")
 
     def cells(x: SweepLine, test: Comparison | None) -> tuple[str, ...]:
@@ -205,7 +205,7 @@ def others(swept: Swept) -> Iterator[str]:
 def by_cell(
     swept: Swept, head: tuple[str, ...], cells: Callable[[SweepLine, Comparison | None], tuple[str, ...]]
 ) -> Iterator[str]:
-    """A row for each method under its cell's name, which would make the rows too long."""
+    """A row for each method, under a line with its cell's name."""
     against = swept.against_dense
     rows: list[tuple[str, ...]] = [("method", *head)]
     for _, lines in groupby(swept.lines, key=lambda x: x.cell):
@@ -216,7 +216,7 @@ def by_cell(
 
 
 def aligned(rows: Sequence[tuple[str, ...]], left: int) -> Iterator[str]:
-    """Columns as wide as they need; a row of one cell is a heading and asks for no width."""
+    """Rows in aligned columns; a row of one cell is a heading of any width."""
     full = [row for row in rows if len(row) > 1]
     widths = [max(len(row[i]) for row in full) for i in range(len(full[0]))]
     for row in rows:
@@ -246,12 +246,12 @@ def share_text(share: Share, form: str, unit: float = 1) -> str:
 
 
 def shown_p(p: float | None) -> str:
-    """Three places."""
+    """p with three places."""
     return "-" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def write_summary(spec: Sweep, swept: Swept, facts: dict[str, Any], path: Path) -> None:
-    """The summary as JSON, which knows neither NaN nor infinity."""
+    """Write the summary as JSON."""
     from backend.base.serialization import as_json
 
     report = {"name": spec.name, "title": spec.title, **facts, "sweep": spec.source}

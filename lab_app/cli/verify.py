@@ -54,7 +54,7 @@ def read_gallery(path: Path) -> tuple[str, tuple[GalleryEntry, ...]]:
     """The weights and the entries of a gallery, as one JSON file or as a row a line.
 
     Raises:
-        RecordError: it is none.
+        RecordError: the file is no gallery.
     """
     from backend.studies.gallery import GalleryEntry, load_gallery
 

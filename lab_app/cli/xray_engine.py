@@ -1,4 +1,4 @@
-"""``kvlab xray --events`` and ``--beside``: a log beside what an engine's cache did and another's log."""
+"""``kvlab xray --events`` and ``--beside``: a log beside an engine's cache events or another engine's log."""
 
 from dataclasses import asdict
 from typing import Any
@@ -17,7 +17,7 @@ SHOWN = 5  # calls, and partings
 def cache_of(
     events: str | None, block: int | None, cache_tokens: int | None
 ) -> tuple[EngineCache | None, dict[str, Any]]:
-    """The engine's cache, and what the X-ray takes: as typed, else as the events say.
+    """The engine's cache, and the X-ray's options: as typed, else from the events.
 
     Raises:
         OptionError: the events are of other blocks.
@@ -37,7 +37,7 @@ def cache_of(
 
 
 def say_engine(cache: EngineCache | None, result: XRay) -> dict[str, Any]:
-    """What the engine's cache did, beside what was predicted; the same for JSON."""
+    """Print the engine's hits beside the predicted ones; the same for JSON."""
     if cache is not None:
         room = "" if cache.capacity is None else f", so it has room for about {cache.capacity:,} tokens"
         print(

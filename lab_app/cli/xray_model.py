@@ -1,4 +1,4 @@
-"""``kvlab xray --model``: what becomes of a log's sampled calls under reuse, on a model of one's own."""
+"""``kvlab xray --model``: a log's sampled calls under reuse, on a model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LAID = (
 def check_reading(params: Mapping[str, Any]) -> None:
     """
     Raises:
-        OptionError: there is something to read, but no model.
+        OptionError: an option of ``--model`` is named without it.
     """
     for flag in ("methods", "sample", "advice"):
         if params[flag] not in (None, False) and not params["model"]:
@@ -40,8 +40,8 @@ def check_reading(params: Mapping[str, Any]) -> None:
 def read_log(
     params: Mapping[str, Any], placement: Mapping[str, Any], xrayed: tuple[Layouts, Sequence[Advice]] | None
 ) -> ReadingRecord:
-    """Read the log's calls on the model that ``--model`` names; ``xrayed``: their layouts, and what the X-ray
-    proposes, where these are tried."""
+    """Read the log's calls on the model that ``--model`` names; ``xrayed``: their layouts and the X-ray's
+    proposals, if these are tried."""
     from backend.logs.calls import by_time
     from backend.logs.reader import LogReader
     from backend.model.load import load_model

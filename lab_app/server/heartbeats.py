@@ -1,7 +1,7 @@
-"""The connection that a tab keeps open as long as it is there.
+"""Heartbeats: the connection that a tab keeps open as long as it exists.
 
-The framework's own answer to it makes a session when the connection closes, to tell the page so: whoever
-opens and closes it under names that never were has the whole page copied, again and again.
+The framework's own handler makes a session, a copy of the whole page, when the connection closes, also for
+an invented session name. Requests could force such copies without end, so the lab answers itself.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ BEAT_SECONDS = 15.0
 
 
 class Heartbeats:
-    """Answers them: one costs a timer, its end a look for the tab's visit.
+    """Answers heartbeats; each costs a timer.
 
     Args:
-        here: called with a tab's name when its heartbeat begins; ``gone``: when it has ended.
-        stopping: gives what is set when the server stops.
+        opened: called with a tab's name when its heartbeat begins; ``closed``: when it has ended.
+        stopping: returns the event that is set when the server stops.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""The page's HTML, rendered once: the framework copies and renders a megabyte of it for every visitor.
+"""A cache of the page's HTML, a megabyte that the framework would render for every visitor.
 
-What the browser is to show before the framework's own scripts have run is written into it here.
+The early page, shown until the framework's own scripts have run, is written into it here.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ Answers = tuple[list[Message], list[Message]]  # plain and compressed
 
 
 class IndexCache:
-    """Answers ``GET /`` from memory. The HTML differs by the address it was asked under and by nothing else:
-    what belongs to a visit comes with its first event.
+    """Answers ``GET /`` from memory. The HTML depends on the requested address alone: what belongs to a
+    visit comes with its first event.
 
     Args:
         app: the framework.
-        early: HTML to show until the framework has come to life.
+        early: HTML to show until the framework's scripts have run.
     """
 
     def __init__(self, app: ASGIApp, early: str = "") -> None:
@@ -40,7 +40,7 @@ class IndexCache:
             return
         request = Request(scope)
         zipped = "gzip" in request.headers.get("accept-encoding", "")
-        if "deep_link" in request.query_params:  # the framework's own links, which carry a page of theirs
+        if "deep_link" in request.query_params:  # the framework's saved links have pages of their own
             for message in (await self._render(None, scope, receive))[zipped]:
                 await send(message)
             return
@@ -57,7 +57,7 @@ class IndexCache:
             await send(dict(message))
 
     async def _render(self, key: Key | None, scope: Scope, receive: Receive) -> Answers:
-        """Let the framework answer and add the early page; keep it under ``key`` if it went well."""
+        """Let the framework answer and add the early page; cache it under ``key`` if it succeeded."""
         messages: list[Message] = []
 
         async def listen(message: Message) -> None:
@@ -93,6 +93,6 @@ def answer(start: Message, body: bytes, *, zipped: bool = False) -> list[Message
 
 
 def address(request: Request) -> Key:
-    """What the framework builds its own addresses from: the host, and what proxies say of theirs."""
+    """What the framework builds addresses from: scheme, path, host and the proxies' headers."""
     headers = (request.headers.get(name, "") for name in SAYS_ADDRESS)
     return (request.scope["scheme"], request.scope.get("root_path", ""), *headers)

@@ -1,7 +1,7 @@
-"""What whoever hosts the lab looks at: health, metrics, logs, and an orderly end.
+"""For whoever hosts the lab: health, metrics, logs, and an orderly end.
 
-Nothing here may carry what a visitor typed or what a model wrote: metrics are counts, and a log line of a
-failure holds the error's type and the places in the code, never its message.
+Nothing here may hold what a visitor typed or a model wrote: metrics are counts, and a failure's log line
+holds the error's type and the places in the code, never its message.
 """
 
 import json
@@ -38,11 +38,11 @@ FRESH = {"Cache-Control": "no-store"}
 
 
 class Operations(Collector):
-    """How one lab is doing: what its engine sessions do is counted in a registry of its own.
+    """The metrics of one lab; the work of its engine sessions is counted in a registry of its own.
 
     Attributes:
-        stopping: no new work begins any more.
-        under_way: engine calls that go on.
+        stopping: new work is refused.
+        under_way: engine calls now running.
         work: engine calls that ended, by what they did and how they ended (finished, cancelled, refused or
             failed).
         seconds: how long they took.
@@ -62,12 +62,12 @@ class Operations(Collector):
         self.under_way, self._changed = 0, threading.Condition()
 
     def watch(self, lab: VisitStore) -> None:
-        """Tell of this lab."""
+        """Add this lab's gauges to the registry."""
         self._lab = lab
         self.registry.register(self)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """How the lab stands now."""
+        """The gauges' values now."""
         lab = self._lab
         if lab is None:
             return
@@ -84,7 +84,7 @@ class Operations(Collector):
             yield GaugeMetricFamily(f"kvlab_{name}", words, value=value)
 
     def counted(self, engine: Callable[[Model], Engine]) -> Callable[[Model], Engine]:
-        """The same maker of engine sessions; what they do is counted."""
+        """A factory of the same engine sessions whose work is counted."""
 
         def make(model: Model) -> Engine:
             session: Any = Counted(engine(model), self)
@@ -165,7 +165,7 @@ def routes(lab: VisitStore, operations: Operations, counts: Counts | None = None
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line. Of an exception: its type and where it came through, innermost last."""
+    """One JSON object a line; of an exception, its type and its frames, innermost last."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
@@ -205,9 +205,8 @@ def stop(
     grace: float = GRACE_SECONDS,
     again: threading.Event | None = None,
 ) -> bool:
-    """End the lab: no new work begins; what is under way may finish within ``grace`` seconds or until
-    ``again`` is set, and is cancelled then; visits are closed, and what they hold is freed; the store of
-    shared runs is closed, whole.
+    """End the lab. New work is refused; work under way may finish within ``grace`` seconds or until ``again``
+    is set, and is cancelled then. Visits are closed and freed; the store of shared runs is closed.
 
     Returns:
         whether all work finished by itself.

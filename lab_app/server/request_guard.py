@@ -1,9 +1,9 @@
-"""Which requests reach the web framework at all, and what every answer says to the browser.
+"""Decides which requests reach the web framework, and adds headers to every answer.
 
-The framework brings some fifty routes. Those that the page needs are named here; every other one is closed,
-among them all that fetch an address, hand out files of the server, run a handler outside the queue, or list
-what others did. What is open is counted and bounded by address (:mod:`lab_app.server.request_limits`), and a
-session's name is taken from those alone who opened the page, or for the endpoints that programs call.
+Of the framework's some fifty routes those that the page needs are named here. All others are closed, among
+them those that fetch an address, serve files of the server, run a handler outside the queue, or list what
+others did. Open routes are counted and limited by address (:mod:`lab_app.server.request_limits`). A session's
+name is accepted from browsers that opened the page, and for the endpoints that programs call.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ FRAMEWORKS = (b"page", b"deep_link")
 HEARTBEAT = API + "heartbeat/"
 UPLOAD = API + "upload"
 JOIN = API + "queue/join"
-#: What stays open as long as somebody listens, and what is made anew for whoever asks.
+#: Answers that stay open as long as the client listens, and those that are made for each request.
 STREAMS = re.compile(r"/gradio_api/(heartbeat/.*|queue/data|upload_progress|call/.*/[0-9a-f]{32})|/mcp")
 DOWNLOADS = re.compile(r"/lab/(record|measured|sweep|bundle|report)/.*")
 NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{limits.MOST_NAME}}}")
@@ -65,11 +65,10 @@ NOT_YOURS = "This session belongs to another browser. Reload the page."
 
 
 def policy(frame_ancestors: Sequence[str] = ()) -> str:
-    """The content security policy: nothing from elsewhere, nothing to elsewhere.
+    """The content security policy: nothing is loaded from elsewhere or sent there.
 
-    The framework's page has scripts and styles in line and makes functions of its templates' text, so those
-    stay allowed; that text never becomes script is the escaping's task. Nothing it could load or reach is
-    outside, though.
+    The framework's page has scripts and styles in line and compiles its templates, so these stay allowed;
+    escaping has to prevent that text becomes script.
 
     Args:
         frame_ancestors: pages that may show the lab in a frame, beside its own.
@@ -107,13 +106,13 @@ class RequestGuard:
     Args:
         app: the framework.
         frame_ancestors: see :func:`policy`.
-        opened: more paths, those of the lab's own routes (``Route.path_regex``).
-        heartbeats: answers these.
+        opened: further open paths, those of the lab's own routes (``Route.path_regex``).
+        heartbeats: answers tabs' heartbeats.
         for_programs: whether the event of a number is one that programs may call, without having opened the
             page.
         static_lab: address of the static lab, where visitors are sent while this one is full.
         full: whether every place is taken.
-        counts: of what is open and asked for.
+        counts: of open requests, calls, sessions and uploads.
     """
 
     def __init__(
@@ -148,7 +147,7 @@ class RequestGuard:
         async def answer(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
-                started, message = True, dict(message)  # it may be kept and sent again
+                started, message = True, dict(message)  # a cached message is sent again
                 headers = MutableHeaders(scope=message)
                 for name, value in self._headers.items():
                     headers[name] = value
@@ -184,8 +183,8 @@ class RequestGuard:
         except TimeoutError:
             LOG.warning("an answer to %s was not taken in time", path)  # the server closes the connection
         except Exception as error:
-            # Handlers run in the queue and tell their own errors; what comes here, the framework raised
-            # while it read the request.
+            # Handlers run in the queue and report their own errors; this one came while the framework read
+            # the request.
             if started or request.method != "POST":
                 raise
             LOG.warning("a request to %s was not read:\n%s", path, places(error))
@@ -195,14 +194,14 @@ class RequestGuard:
                 self.counts.open[kind].leave(address)
 
     def _busy(self, path: str) -> Response:
-        """The refusal while too much is open; who opens the page is sent to the static lab, if any."""
+        """The refusal while too much is open; for the page itself with a link to the static lab, if any."""
         if path == "/" and self._static_lab:
             wait = {"Retry-After": "60", "Cache-Control": "no-store"}
             return HTMLResponse(html(ELSEWHERE, BUSY, self._static_lab), status_code=503, headers=wait)
         return refusal(BUSY, 503, path)
 
     async def _let_in(self, request: Request, address: str, receive: Receive, send: Send) -> None:
-        """Look for the session that a request names and for what its body unfolds to, and pass it on."""
+        """Check the request's session and the size of its body, and pass it on."""
         scope, path = request.scope, request.scope["path"]
         refused: Response | None = None
         if request.method == "POST" and path not in (UPLOAD, "/mcp"):
@@ -227,7 +226,7 @@ class RequestGuard:
             await self.app(scope, receive, send)
 
     def _call(self, request: Request, address: str, content: bytes) -> Response | None:
-        """Why a call is refused, or None; the session that it names is remembered as its browser's."""
+        """The refusal of a call, or None; then its session belongs to the browser from now on."""
         path, browser = request.scope["path"], self.browsers.id_of(request)
         if not self.counts.calls.ask(address):
             return refusal(MANY_CALLS, 429, path)
@@ -280,8 +279,8 @@ class RequestGuard:
 
 
 def labs_own(query: bytes) -> bytes:
-    """An address's parameters without those that the framework reads: the lab has one page and keeps no links
-    of the framework's, and a page or link that it does not know would end in an error of the server."""
+    """The query without the framework's pages and saved links: the lab has none, and an unknown one would end
+    in an error of the server."""
     parts = [part for part in query.split(b"&") if part.split(b"=")[0] not in FRAMEWORKS]
     return b"&".join(parts)
 
@@ -294,7 +293,7 @@ def refusal(message: str, status: int, path: str) -> Response:
 
 
 def again(content: bytes, receive: Receive) -> Receive:
-    """Gives a body that was read once more, then what comes after it."""
+    """A ``receive`` that repeats a body already read, then goes on."""
     unread = [content]
 
     async def give() -> Message:

@@ -1,9 +1,8 @@
-"""The lab on ZeroGPU, where a GPU is lent for a call at a time, to a forked process.
+"""The lab on ZeroGPU, which lends a GPU to a forked process for one call.
 
-What that process makes ends with it, but for what it yields. So a visit here remembers requests, not tensors:
-each call gets a fresh session on the GPU, sends the visit's earlier requests through it, by which the pools
-become what they were (pinned, by dense alone and in batches), and then does what was asked. Without such a
-GPU the same code runs where it is."""
+Only what that process yields outlives it. So a visit here remembers requests, not tensors: each call makes a
+fresh session on the GPU, refills the pools with the visit's earlier requests (pinned, by dense alone and in
+batches), and then does its work. Without such a GPU the same code runs in this process."""
 
 import functools
 import math
@@ -24,8 +23,8 @@ from backend.records.run import RunRecord
 from backend.session.limits import Limits
 from lab_app.visits.engine import ALONE, Engine
 
-#: Seconds of GPU that a call may ask for: ZeroGPU ends it then, and who asks for less waits less. The rates
-#: are guesses on the safe side, for a model of some billion parameters; on its machines nothing was measured.
+#: Seconds of GPU that a call may ask for: ZeroGPU ends it then, and short calls wait less. The rates are
+#: cautious guesses for a model of some billion parameters; nothing was measured on ZeroGPU.
 SHORTEST, SECONDS = 15, 120
 TOKENS_A_SECOND, STEPS_A_SECOND = 4000, 20  # read, and decoded one after the other
 MOST_REQUESTS = 200  # earlier requests of a visit; the latest are sent again
@@ -48,13 +47,13 @@ class Job:
 
 
 def seconds_of(job: Job) -> int:
-    """How long a job may have the GPU: what ``spaces.GPU`` asks before it lends one."""
+    """How long a job may have the GPU, as ``spaces.GPU`` asks."""
     return job.seconds
 
 
 @dataclass(frozen=True)
 class Failed:
-    """An expected error, as data: an exception may lose its words on the way between processes."""
+    """An expected error, as data: an exception may lose its message between processes."""
 
     kind: str
     message: str
@@ -135,10 +134,10 @@ class ZeroSession:
         yield Progress("The next run begins with them", len(examples), len(examples))
 
     def revise(self, record: RunRecord, request: RunRequest, *, cancel: Any = None) -> Iterator[Any]:
-        """Not here.
+        """Not offered.
 
         Raises:
-            OptionError: always; what a run stored has gone with its process.
+            OptionError: always; a run's stored states end with its process.
         """
         raise OptionError("What a run stored is gone here, so a change needs a run.", field="methods")
 
@@ -153,7 +152,7 @@ class ZeroSession:
         return getattr(self.local, what)  # estimates, pools, sizes
 
     def tensor_bytes(self, record: RunRecord) -> int:
-        """None: what was on the GPU is gone."""
+        """0: tensors end with their process."""
         return 0
 
     def forget(self) -> None:
@@ -190,8 +189,8 @@ class ZeroSession:
             yield event
 
     def _seconds(self, what: str, arguments: tuple[Any, ...], before: Any) -> int:
-        """For a run: by its tokens and those of the requests sent again. What a study reads is not known
-        before, so it may take as long as a call can."""
+        """GPU seconds of a call: for a run by its tokens and those of the requests sent again; for others,
+        whose tokens are not known, the most."""
         if what != "run":
             return SECONDS
         request: RunRequest = arguments[0]
@@ -214,7 +213,7 @@ class ZeroSession:
 
 
 def key(request: RunRequest) -> Any:
-    """Requests with the same one meet one another's anchors."""
+    """Requests with the same key share anchors."""
     return request.pipeline, request.mode, request.decoding
 
 

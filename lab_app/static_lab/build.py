@@ -63,7 +63,7 @@ def build(
         out: a folder that does not exist or is empty.
         added: saved runs, or folders of them.
         examples: how many of the checked examples are run.
-        say: told what was written.
+        say: called with the name of each part.
 
     Returns:
         the folder's bytes.
@@ -99,7 +99,7 @@ def add_run(site: Site, href: str, group: str, record: RunRecord, title: str = "
 
 
 def add_settings(site: Site, lab: Any, record: RunRecord) -> None:
-    """The page with the controls: all settings in one list, and of each control where its own begin."""
+    """The page with the controls: one list of all settings, and where each control's begin in it."""
     settings: list[dict[str, Any]] = []
     views: Sequence[Any] = ()
     for run in revised(lab, record):
@@ -224,7 +224,7 @@ def add_pages(site: Site) -> None:
 
 
 def add_documents(site: Site) -> None:
-    """The papers' tables and other texts, where they are: a checkout of the repository has them."""
+    """The papers' tables and other texts, which only a checkout of the repository has."""
     paths = [path for name in DOCUMENTS if (path := ROOT / name).is_file()]
     for path in paths:
         site.add_document(path, TEXTS, DOCUMENTS[path.relative_to(ROOT).as_posix()], paths)

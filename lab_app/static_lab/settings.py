@@ -71,7 +71,7 @@ def revised(lab: Any, record: RunRecord) -> Iterator[RunRecord]:
     """The run of ``record``, made again, under every setting of every axis.
 
     Args:
-        lab: a session that has seen nothing (:class:`backend.lab.Lab`).
+        lab: a fresh session (:class:`backend.lab.Lab`).
         record: dense, position-only and KVCOMM on a preset.
     """
     request = replace(record.request, probe_attention=False)

@@ -44,7 +44,7 @@ class Entry:
 
     Attributes:
         href: the file, from the folder's root.
-        group: under which heading it stands; none: it is found from other pages alone.
+        group: its heading there; empty: only other pages lead to it.
         about: one sentence.
         words: further text that a search looks through.
     """
@@ -106,7 +106,7 @@ class Site:
     # -- documents
 
     def add_document(self, source: Path, group: str, about: str, pages: Sequence[Path]) -> None:
-        """A Markdown file as a page; links to ``known`` files lead to their pages, pictures are copied."""
+        """A Markdown file as a page; links to files that are ``pages`` lead there, pictures are copied."""
         tokens = _MARKDOWN.parse(text := source.read_text(encoding="utf-8"))
         title = next((t.content for t in tokens if t.type == "inline"), source.stem)
         _name_headings(tokens)
@@ -144,7 +144,7 @@ def _document(source: Path) -> str:
 
 
 def _link(href: str, source: Path, pages: Sequence[Path]) -> str:
-    """A link's target within the folder; what is not in it has no target there, and leads to the top."""
+    """A link's target within the folder; links to other files lead to the start page."""
     path, _, part = href.partition("#")
     if not path or "://" in path:
         return href

@@ -1,9 +1,9 @@
-"""The framework's page, with answers that cost what they name, and without fetching addresses.
+"""The framework's page, with cheaper answers and without fetching addresses.
 
-A handler of the lab answers with the widgets that changed, of hundreds that it may change. The framework
-takes every other one for an update without a change and makes it anew, at every step of a run.
+A handler answers with the few widgets that changed, out of hundreds that it may change. The framework would
+process all of them, at every step of a run.
 
-It also downloads whatever address is named where it expects an uploaded file, in any box of any event.
+It would also download any address that stands in a box where it expects an uploaded file.
 """
 
 import copy
@@ -20,10 +20,10 @@ ADDRESS = re.compile(r"\s*([a-z][a-z0-9+.-]+:|//)", re.IGNORECASE)
 
 
 def refuse_addresses(values: Any) -> None:
-    """Let no address pass for an uploaded file.
+    """Refuse addresses in the place of uploaded files.
 
     Raises:
-        gr.Error: one is there.
+        gr.Error: there is one.
     """
     waiting = [values]
     while waiting:
@@ -38,7 +38,7 @@ def refuse_addresses(values: Any) -> None:
 
 
 def filled(expected: Sequence[Any], values: list[Any]) -> list[Any]:
-    """A program's values by position; those left out at the end are as usual.
+    """A program's values by position; those left out at the end get their defaults.
 
     Raises:
         gr.Error: there are too many.
@@ -141,8 +141,8 @@ class LabBlocks(gr.Blocks):
     ) -> list[Any]:
         """See ``gradio.Blocks.handle_streaming_diffs``; later messages of a run hold whole values, not edits.
 
-        The browser makes edits in the values of the message before, so it loses what it has not drawn of
-        them yet: a fast run ended with its last figures missing.
+        The browser applies edits to the last message's values and loses those that it has not drawn yet: a
+        fast run ended with its last figures missing.
         """
         whole = list(data)
         diffs: list[Any] = super().handle_streaming_diffs(

@@ -48,15 +48,15 @@ def error(message: str) -> str:
 
 
 def progress_text(event: Progress) -> str:
-    """What a run says of itself, methods called as on the page."""
+    """A run's progress, with methods named as on the page."""
     if event.method is None:
         return event.text
-    before, _, behind = event.text.rpartition(event.method)  # an agent may be called so, too
+    before, _, behind = event.text.rpartition(event.method)  # an agent may have the same name
     return before + shown_name(event.method, event.method.partition(" ")[0]) + behind
 
 
 def progress(event: Progress, kind: str = "running") -> str:
-    """The line above the results for it."""
+    """The line above the results of a run that goes on."""
     return status(progress_text(event), kind, event.done, event.total)
 
 

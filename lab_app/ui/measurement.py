@@ -1,6 +1,6 @@
-"""The one way a measurement runs: a section of a page with boxes, a button, figures and a link to save.
+"""How measurements run: a section of a page with boxes, a button, figures and a link to save.
 
-A section is one object: its words, its boxes, how they become a request, and what the record is drawn as.
+A section is one object: its texts, its boxes, how they become a request, and how the record is drawn.
 :meth:`Section.build` and :meth:`Section.connect` make the rest of it.
 """
 
@@ -35,14 +35,14 @@ OTHER = "measure"  # the place of messages that are about no box
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page that measures. A subclass says what is not as usual.
+    """A part of a page that measures. A subclass overrides what differs.
 
     Its boxes are to handlers ``<part>_<field>``, messages beside them ``error_<part>_<field>``, its button
-    ``<part>_measure``, what is said ``<part>_status`` and its figures ``view_<part>``.
+    ``<part>_measure``, its status line ``<part>_status`` and its figures ``view_<part>``.
 
     Attributes:
         part: its name on the page.
-        title, help: what it says of itself.
+        title, help: its heading and explanation.
         boxes: its rows of boxes and its button; they are made by :meth:`number` and its like.
         read: the checked request, from the values of its boxes and of ``reads``.
         figures: what a record is drawn as.
@@ -98,7 +98,7 @@ class Section:
 
     @property
     def status(self) -> str:
-        """What says how it stands."""
+        """The widget of its status line."""
         return f"{self.part}_status"
 
     @property
@@ -108,7 +108,7 @@ class Section:
 
     @property
     def aside(self) -> str:
-        """The class of all that it is made of: beside a tab's figures it is one of their list."""
+        """The CSS class of its elements, by which a tab lists it among its figures."""
         return f"kv-aside-{self.part}"
 
     @property
@@ -140,7 +140,7 @@ class Section:
     # -- running ---------------------------------------------------------------------------------------------
 
     def measure(self, lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
-        """Measure in turn, and say how it goes; between two steps it can be stopped."""
+        """Wait for the model and measure, with progress; between two steps it can be stopped."""
         if visit.cancel is not None if self.as_run else visit.measuring:
             busy = text.RUN_ELSEWHERE if self.as_run else text.MEASURES_ALREADY
             yield {self.status: html.status(busy, "busy")}
@@ -183,7 +183,7 @@ class Section:
     def _going(self, going: bool) -> Update:
         """The buttons while it measures and afterwards."""
         if self.as_run:
-            update = {"status": ""} if going else {}  # what was said of another run
+            update = {"status": ""} if going else {}  # another run's status
             return update | {"run.visible": not going, "cancel.visible": going, "cancel": text.RUNNING}
         return {f"{self.part}_measure.interactive": not going}
 
@@ -254,7 +254,7 @@ class Section:
         return fields.button(f"{self.part}_measure", label, primary=True, **self._id("measure") | look)
 
     def error(self, name: str) -> Node:
-        """The place of messages about a box; those that ``boxes`` leaves out stand below all."""
+        """The place of messages about a box; places that ``boxes`` leaves out stand below all."""
         return fields.message(f"{self.part}_{name}", f"{self.ids[3:]}-{name}".replace("_", "-"))
 
     def _id(self, name: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""From chosen methods and their options to checked ones, and how options stand to a method's profiles."""
+"""Checks chosen methods and their options, and compares options with a method's profiles."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -84,8 +84,8 @@ def copy_label(name: str, number: int) -> str:
 
 
 def too_many(adding: Sequence[str], made: int, copies: int, methods: int, most: int) -> OptionError:
-    """Says where the columns come from, beside the switches that add them if there are any: those of the
-    methods ``adding``."""
+    """The error that says where the columns come from. It stands beside the switches that add some (those of
+    the methods ``adding``), if there are any."""
     added = made - methods if adding else 0
     parts = [f"{methods} methods with the full read"]
     parts += [f"{added} by “Also run”"] if added else []
@@ -132,8 +132,8 @@ def other_profiles(name: str, options: Mapping[str, Any]) -> list[MethodChoice]:
 
 @dataclass(frozen=True)
 class Standing:
-    """How a method's boxes stand to its profiles. ``profile``: the one they say, if any; else ``nearest`` and
-    the labels of the options that ``differ`` from it. ``folded``: options of the fold off their defaults."""
+    """A method's options beside its profiles. ``profile``: the one that they equal, if any; else ``nearest``
+    and the labels of the options that ``differ`` from it. ``folded``: how many folded ones are changed."""
 
     profile: str | None
     nearest: str
@@ -143,7 +143,7 @@ class Standing:
 
 
 def standing(name: str, values: Mapping[str, Any]) -> Standing:
-    """Compare what stands in a method's boxes with its profiles. Boxes may be wrong."""
+    """Compare the values in a method's boxes with its profiles. Values may be wrong."""
     from backend.methods.registry import make_options, method_class, option_fields, profile_options
 
     cls = method_class(name)

@@ -1,4 +1,4 @@
-"""A visit's one run: in its turn, with what went wrong beside its field, and a button that stops it."""
+"""A visit's one run: it waits for the model, shows errors beside their fields, and Cancel stops it."""
 
 import logging
 import threading
@@ -25,7 +25,7 @@ def one_run_in_turn(
     work: Callable[[threading.Event], Iterator[Update]],
     field_errors: Callable[[LabError], Update],
 ) -> Iterator[Update]:
-    """Do ``work`` as the visit's one run, in its turn: it begins when the model is free, and keeps it."""
+    """Do ``work`` as the visit's one run, in one turn at the model."""
 
     def in_turn(cancel: threading.Event) -> Iterator[Update]:
         with lab.in_line() as place:
@@ -42,7 +42,7 @@ def one_run(
     field_errors: Callable[[LabError], Update],
     stopped: str = text.CANCELLED,
 ) -> Iterator[Update]:
-    """Do ``work`` as the visit's one run: let Cancel stop it, tell what went wrong. It asks for its turns.
+    """Do ``work`` as the visit's one run: Cancel stops it, errors are shown. ``work`` waits for its turns.
 
     The page has the widgets ``run``, ``cancel`` and ``status``.
     """
@@ -81,8 +81,8 @@ def field_errors(error: LabError | None, slot_of: Callable[[str | None], str]) -
 
 
 def cancelled(visit: Visit, given: Given) -> Update:
-    """Ask the run to stop at its next step. The button says so, and not the status: the run may have told its
-    end there before this answer arrives."""
+    """Ask the run to stop at its next step. The button shows it, not the status line, where the run may have
+    written its end before this answer arrives."""
     if visit.cancel is None:
         return {}
     visit.cancel.set()

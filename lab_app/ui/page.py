@@ -1,7 +1,7 @@
 """What pages are made of: widgets by name, and handlers that answer with ``{name: value}``.
 
-Handlers know no framework: they take the visit and what stands in the boxes that they asked for by name,
-and answer with an update. A key ``"name"`` sets a widget's value, ``"name.visible"`` or ``"name.choices"``
+Handlers know no framework: they take the visit and the values of the boxes that they read, by name, and
+answer with an update. A key ``"name"`` sets a widget's value, ``"name.visible"`` or ``"name.choices"``
 another property of it, and ``"errors"`` every message of the page at once. A page may have rules for further
 keys.
 
@@ -45,7 +45,7 @@ Sent = dict[tuple[str, str], Any]  # by page and name
 
 @dataclass(frozen=True)
 class InputView:
-    """Boxes of a page that a handler asks for by one name, and what their values, by name, are to it."""
+    """Boxes of a page that a handler reads under one name; ``read`` makes one value of theirs."""
 
     page: PageBuilder
     names: Sequence[str]
@@ -127,8 +127,8 @@ class PageBuilder(PageWidgets):
         self._arrive = act
 
     def follows(self, act: Act, *names: str, when: Sequence[Any]) -> None:
-        """Say what follows from what stands in the boxes ``names``, after each of the events ``when``, and in
-        the same answer wherever ``follow`` asks for it."""
+        """``act`` derives an update from the boxes ``names``: after each of the events ``when``, and in the
+        answer to every event with ``follow``."""
         self._follow = act, names
         self.on(list(when), act, *names, latest=True)
 
@@ -196,7 +196,7 @@ class PageBuilder(PageWidgets):
         self._events.append(lambda: event(answer, [self.session], pipeline.outputs, **QUIET))
 
     def connect(self) -> None:
-        """Attach what was announced."""
+        """Attach all events."""
         for attach in self._events:
             attach()
         if self.pipeline is None:
@@ -215,7 +215,7 @@ class PageBuilder(PageWidgets):
     # -- the framework's side --------------------------------------------------------------------------------
 
     def boxes(self, names: Sequence[str]) -> list[Any]:
-        """The components that hold the boxes which are asked for by these names, each once."""
+        """The components that hold the boxes ``names``, each once."""
         widgets = {}
         for page, name in self._places(names):
             widget = page.widgets[page.home.get(name, name)]
@@ -231,7 +231,7 @@ class PageBuilder(PageWidgets):
         return out
 
     def _sent(self, visit: Visit, names: Sequence[str], values: Sequence[Any]) -> Sent:
-        """What a browser sent for each box that was asked for."""
+        """The value that a browser sent for each of the boxes ``names``."""
         by_widget = {w._id: value for w, value in zip(self.boxes(names), values, strict=True)}
         read: dict[int, Given] = {}
         sent: Sent = {}
@@ -249,8 +249,8 @@ class PageBuilder(PageWidgets):
     def box_values(
         self, visit: Visit, names: Sequence[str], sent: Sent, update: Update | None = None
     ) -> Given:
-        """What stands in the boxes ``names`` once ``update`` is on the page: what it says of them, else what
-        was sent, else what stood there at first."""
+        """The values of the boxes ``names`` once ``update`` is on the page: from it, else as sent, else the
+        initial ones."""
         changed = update or {}
 
         def box(page: PageBuilder, name: str) -> Any:

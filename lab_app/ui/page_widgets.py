@@ -25,7 +25,7 @@ class PageWidgets:
         widgets: by name.
         fields: components of many controls (``lab_app.ui.fields``), by name.
         home: the component in which each of their nodes stands, by the node's name.
-        rules: what becomes of further keys of an update, as updates by name.
+        rules: how further keys of an update become updates by name.
         forms: how components of many controls are declared, of all pages, by id.
     """
 

@@ -43,7 +43,7 @@ def live(request: RunRequest, events: Iterator[Event]) -> Generator[dict[str, An
 
 
 class Throttle:
-    """Says whether it is time to tell something again; the first time it is."""
+    """True at the first call, then once in ``seconds`` at most."""
 
     def __init__(self, seconds: float = REDRAW_SECONDS) -> None:
         self._seconds, self._last = seconds, -math.inf
@@ -62,7 +62,7 @@ AT_ONCE_SECONDS = (
 
 
 def coalesced(steps: Iterable[Update]) -> Iterator[Update]:
-    """Each step, with what was told an instant before it.
+    """Each step, together with one that came an instant before it.
 
     The browser applies answers that arrive together to one object and draws that once, so what the last of
     them leaves out would never be seen: a status line would say "Starting" for ever.

@@ -65,7 +65,7 @@ class FormReader:
             return int(field.low) if field.whole else field.low
 
     def text(self, name: str, what: str, content: Any = None) -> str:
-        """A text that a tokenizer can take; ``said`` where it is one of several in a box."""
+        """A text that a tokenizer can take; ``content`` where it is one of several in a box."""
         try:
             return check_text(str((self.values[name] if content is None else content) or ""), what, name)
         except LabError as error:
@@ -86,6 +86,9 @@ class FormReader:
         return None
 
     def check(self) -> None:
-        """Refuse it if anything was wrong."""
+        """
+        Raises:
+            Problems: something was wrong.
+        """
         if self.problems:
             raise Problems(self.problems)

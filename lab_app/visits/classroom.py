@@ -143,7 +143,7 @@ class Rooms:
             room.used = self._clock()
 
     def state(self, room_id: object) -> dict[str, int] | None:
-        """What every page of a room asks for every few seconds; it tells no prediction."""
+        """Counts that every page of a room asks for every few seconds; they reveal no prediction."""
         room = self.find(room_id)
         if room is None:
             return None
@@ -157,6 +157,6 @@ class Rooms:
 
 
 def member_token(token: object, otherwise: str) -> str:
-    """The token a browser gave itself, if it is one."""
+    """The token that a browser gave itself, if it is valid, else ``otherwise``."""
     fine = isinstance(token, str) and 16 <= len(token) <= MOST_TOKEN and token.isascii() and token.isalnum()
     return str(token) if fine else otherwise

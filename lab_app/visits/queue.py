@@ -11,13 +11,13 @@ from backend.base.errors import RunCancelled
 from lab_app.visits.messages import WAITING, WAITING_TIME
 from viz.base.format import duration, plural
 
-MEASURED = 16  # the last turns, from which a wait is expected
-REPORT_SECONDS = 3.0  # a browser that has gone is noticed when it is told something
+MEASURED = 16  # the last turns, whose average gives the expected wait
+REPORT_SECONDS = 3.0  # a browser that has gone is noticed when something is sent to it
 
 
 @dataclass(eq=False)
 class Ticket:
-    """A place in the line; ``together``: what it stands for can go on beside others of its kind."""
+    """A place in the line; ``together``: its run can go on beside others that can."""
 
     together: bool = False
 
@@ -109,7 +109,7 @@ class QueuePlace:
 def wait_for_turn(
     place: QueuePlace, cancel: threading.Event | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[str]:
-    """Wait for the turn; says where one stands whenever that changes, and every few seconds.
+    """Wait for the turn; yields the position whenever it changes, and every few seconds.
 
     Raises:
         RunCancelled: ``cancel`` was set meanwhile.

@@ -19,7 +19,7 @@ MAP = "anchor_map"
 
 
 class LayoutWorker:
-    """Layouts by the points that they lay out."""
+    """Computes layouts in one thread, and keeps the latest by their points."""
 
     def __init__(self) -> None:
         self._layouts: OrderedDict[bytes, Future[Any]] = OrderedDict()
@@ -33,11 +33,11 @@ class LayoutWorker:
             future, points = self._requests.get()
             try:
                 future.set_result(umap_layout(points))
-            except Exception as error:  # told beside the map
+            except Exception as error:  # shown beside the map
                 future.set_exception(error)
 
     def layout(self, points: Any) -> Future[Any]:
-        """The layout of points (texts, components): there, or on its way."""
+        """The layout of points (texts, components): finished or pending."""
         key = repr(points.shape).encode() + points.tobytes()
         with self._guard:
             if key not in self._layouts:

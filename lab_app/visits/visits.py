@@ -31,15 +31,15 @@ KEPT_RECORDS = 6
 RECORD_BYTES = 64 << 20  # of one record, unpacked, and of all that a visit keeps beside the one on the screen
 DAY = 86400.0
 STORED_A_DAY = (64 << 20, 256 << 20)  # bytes of runs that one address may share, and all of them
-ACTIVE_SECONDS = 120.0  # after what somebody did, in which nobody else is given the place
+ACTIVE_SECONDS = 120.0  # after a visitor's last action, in which nobody else gets the place
 LEFT_SECONDS = 60.0  # a browser that has gone may come back: a reload of the network, a laptop's lid
 
 
-class Kept(NamedTuple):
+class StoredResult(NamedTuple):
     """A measurement that a visit keeps, and the token that downloads it."""
 
     token: str
-    record: Any  # of a study; whoever asks knows which by its kind
+    record: Any  # of the study of this kind
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Visit:
     shown: str | None = None  # id of the record on the screen
     cancel: threading.Event | None = None
     measuring: bool = False
-    results: dict[str, Kept] = field(default_factory=dict)  # the last measurement of each kind
+    results: dict[str, StoredResult] = field(default_factory=dict)  # the last measurement of each kind
     stored: int = 0  # how many runs the visit has shared
     pages: dict[str, Any] = field(default_factory=dict)  # what the pages remember, by their keys
     used: float = field(default_factory=time.monotonic)
@@ -82,7 +82,7 @@ class Visit:
 
     def keep_result(self, kind: str, record: Any) -> str:
         """Remember a measurement in the place of the last of its kind; the token that downloads it."""
-        self.results[kind] = Kept(secrets.token_urlsafe(18), record)
+        self.results[kind] = StoredResult(secrets.token_urlsafe(18), record)
         return self.results[kind].token
 
     def result(self, kind: str) -> Any:
@@ -118,7 +118,9 @@ class VisitStore:
         self._guard = threading.Lock()
         self.turns = ModelQueue(width=self.limits.together)
         self.rooms = Rooms(clock)
-        self.on_end: Callable[[str], None] = lambda browser: None  # told whose visit is over
+        self.on_end: Callable[[str], None] = lambda browser: (
+            None
+        )  # called with the browser whose visit is over
 
     @property
     def model(self) -> Model:
@@ -129,7 +131,7 @@ class VisitStore:
             return self._model
 
     def engine(self) -> Engine:
-        """An engine session of no visit, for a run that shall find nothing. Let it forget afterwards."""
+        """A fresh engine session outside any visit. Call its ``forget`` afterwards."""
         return self._engine(self.model)
 
     @property
@@ -250,7 +252,7 @@ class VisitStore:
         return len(over)
 
     def _end(self, over: Iterable[Visit]) -> None:
-        """Free what visits hold that are held no more."""
+        """Free what ended visits hold."""
         for visit in over:
             visit.engine.forget()
             with self._guard:
@@ -294,15 +296,15 @@ def record_bytes(record: RunRecord) -> int:
 
 
 def keep_swept(lab: VisitStore, seconds: float = 15.0) -> threading.Thread:
-    """End visits whose time is over and give the system what they held, every few seconds, as long as the lab
-    is there."""
+    """Every few seconds, end visits whose time is over and return their memory to the system, as long as the
+    lab exists."""
     reference, pause = weakref.ref(lab), threading.Event()
 
     def work() -> None:
         while not pause.wait(seconds) and (store := reference()) is not None:
             store.sweep()
             del store
-            trim()  # also for those who left otherwise, and for what runs freed
+            trim()  # also after other ends of visits, and after runs
 
     thread = threading.Thread(target=work, name="sweeper", daemon=True)
     thread.start()
