@@ -67,22 +67,16 @@ def move(visitor: Visitor, page: Page, values: Mapping[str, Any]) -> list[float]
         for number, event in page.events.items()
         if [form, "input"] in event["targets"] and event["types"]["generator"]
     ]
-    event = page.events[number]
     changes: list[float] = []
 
-    def saw(message: str) -> bool:
+    def note_change(message: str) -> bool:
         if '"process_generating"' in message and "kv-agent" in message:
             changes.append(time.perf_counter())
         return False
 
     for name, value in values.items():
         visitor.put(f"{OPTION}{name}", value)
-    data = [
-        None if page.components[widget]["type"] == "state" else visitor.values[widget]
-        for widget in event["inputs"]
-    ]
-    body = {"data": data, "fn_index": number, "session_hash": visitor.tab, "event_data": None}
-    answer = visitor.send(json.dumps(body), saw)
+    answer = visitor.send(visitor.body(number), note_change)
     if not answer.success:
         raise SystemExit(f"a control was not answered: {answer.messages[-1][:300]}")
     return changes

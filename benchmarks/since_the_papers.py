@@ -95,12 +95,7 @@ def main() -> int:
         pair["holm"] = corrected
         print(*(f"{v:.4f}" if isinstance(v, float) else v for v in pair.values()))
     if args.json:
-        report = {
-            "weights": weights,
-            "versions": versions(),
-            "mode": args.mode,
-            "complete": result.complete,
-        }
+        report = {"weights": weights, "versions": versions(), "mode": args.mode, "complete": result.complete}
         report |= {"methods": table, "pairs": pairs}
         args.json.write_text(json.dumps(report) + "\n", encoding="utf-8")
     return 0

@@ -130,14 +130,15 @@ class Visitor:
         Raises:
             RefusedError: the server said no.
         """
-        number = self.page.event(elem_id, kind)
-        event = self.page.events[number]
+        return self.send(self.body(self.page.event(elem_id, kind)), until)
+
+    def body(self, number: int) -> str:
+        """The call of an event with the values of its boxes."""
         data = [
             None if self.page.components[widget]["type"] == "state" else self.values[widget]
-            for widget in event["inputs"]
+            for widget in self.page.events[number]["inputs"]
         ]
-        body = {"data": data, "fn_index": number, "session_hash": self.tab, "event_data": None}
-        return self.send(json.dumps(body), until)
+        return json.dumps({"data": data, "fn_index": number, "session_hash": self.tab, "event_data": None})
 
     def send(self, body: str | bytes, until: Callable[[str], bool] = lambda message: False) -> Answer:
         """Send any body to the queue and read the answer."""

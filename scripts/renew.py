@@ -45,10 +45,7 @@ STEPS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "tour": ((sys.executable, "scripts/record_tour.py"), None),
     "evaluation": ((*LAB, "evaluate-embedded", "--count", "100"), "presets/model/evaluation.json"),
     "typed": ((*LAB, "evaluate-embedded", "--typed"), "benchmarks/results/typed.json"),
-    "edits": (
-        (*LAB, "evaluate-embedded", "--edits", "--count", "50"),
-        "benchmarks/results/edits.json",
-    ),
+    "edits": ((*LAB, "evaluate-embedded", "--edits", "--count", "50"), "benchmarks/results/edits.json"),
     "card": ((sys.executable, "scripts/model_card.py"), None),
     "links kvlink5": ((*TRAIN_LINKS, f"{LINKS}/kvlink5.safetensors", "--links", "5"), None),
     "links kvlink1": ((*TRAIN_LINKS, f"{LINKS}/kvlink1.safetensors", "--links", "1"), None),

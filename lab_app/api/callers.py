@@ -64,8 +64,7 @@ class Callers:
         if not SESSION.fullmatch(session):
             raise OptionError(
                 f"The session_hash is {show(session)}; give 16 to 128 letters and digits that nobody "
-                f"guesses, or "
-                "leave it out.",
+                "guesses, or leave it out.",
                 field="session_hash",
             )
         with self._guard:

@@ -50,12 +50,10 @@ def steps(
 
 def build_endpoints(lab: VisitStore, callers: Callers) -> None:
     """Add the endpoints to the current ``gr.Blocks``."""
-    for name in ENDPOINTS:
-        work, kind = ENDPOINTS[name]
-        function = endpoint(lab, callers, name, kind.model_fields)
+    for name, (work, kind) in ENDPOINTS.items():
         help_ = "\n".join(f"{key}: {field.description}" for key, field in kind.model_fields.items())
         api(
-            function,
+            endpoint(lab, callers, name, kind.model_fields),
             api_name=name,
             api_description=f"{inspect.getdoc(work)}\n{help_}",
             concurrency_limit=None,
@@ -75,10 +73,10 @@ def endpoint(
             raise gr.Error(str(error), print_exception=False) from None
 
     kinds: dict[str, Any] = {key: field.annotation for key, field in fields.items()} | {"request": gr.Request}
-    usual = {key: inspect.Parameter.empty if f.is_required() else f.default for key, f in fields.items()}
+    defaults = {key: inspect.Parameter.empty if f.is_required() else f.default for key, f in fields.items()}
     parameters = [
         inspect.Parameter(
-            key, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=usual.get(key), annotation=annotation
+            key, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=defaults.get(key), annotation=annotation
         )
         for key, annotation in kinds.items()
     ]

@@ -20,7 +20,7 @@ from backend.records.request import CONTROLS, Decoding, MethodChoice, RunRequest
 from lab_app.pages.pipeline.form import as_shipped, read_controls
 from lab_app.ui import text
 from lab_app.ui.scenarios import WARM_LIMIT, find_preset
-from lab_app.ui.validation import NumberField
+from lab_app.ui.validation import NumberField, problems_of
 
 OWN = "own"  # the name of a pipeline that a caller stated
 MOST_METHOD_TEXT = 500  # characters; an option's name and value are short
@@ -115,11 +115,10 @@ def read_call(kind: type[C], arguments: Mapping[str, Any]) -> C:
     try:
         return kind.model_validate(dict(arguments))
     except ValidationError as error:
-        sentences = [
-            describe_validation_error(kind, dict(mistake)) for mistake in error.errors(include_url=False)[:3]
-        ]
-        first = error.errors(include_url=False)[0]["loc"]
-        raise OptionError(" ".join(sentences), field=".".join(str(part)[:40] for part in first[:2])) from None
+        mistakes = error.errors(include_url=False)[:3]
+        sentences = [describe_validation_error(kind, dict(mistake)) for mistake in mistakes]
+        field = ".".join(str(part)[:40] for part in mistakes[0]["loc"][:2])
+        raise OptionError(" ".join(sentences), field=field) from None
 
 
 def describe_validation_error(kind: type[Call], mistake: Mapping[str, Any]) -> str:
@@ -246,8 +245,8 @@ def own_pipeline(call: RunParameters) -> Pipeline:
                 )
         if "template" not in fields:
             raise PromptError(f"Agent {number} has no template. Give it one.", field=f"agents.{number}")
-        usual: dict[str, Any] = {"id": number, "name": f"Agent {number}", "role": ""}
-        agents.append(Agent(**(usual | fields)))
+        defaults: dict[str, Any] = {"id": number, "name": f"Agent {number}", "role": ""}
+        agents.append(Agent(**(defaults | fields)))
     scoring: Any = call.scoring
     turns = 1 if call.turns is None else call.turns
     return Pipeline(OWN, "Own agents", "", tuple(agents), tuple(call.declared), scoring=scoring, turns=turns)
@@ -310,9 +309,4 @@ def read_judge(arguments: Mapping[str, Any]) -> JudgeRequest:
 
 def sentence(error: LabError) -> str:
     """An error for a program's reader: the message, and the parameter it is about."""
-    from lab_app.ui.validation import Problems
-
-    problems = error.problems if isinstance(error, Problems) else ()
-    if problems:
-        return "\n".join(f"{x.message}{f' [{x.field}]' if x.field else ''}" for x in problems)
-    return f"{error} [{error.field}]" if error.field else str(error)
+    return "\n".join(f"{x.message}{f' [{x.field}]' if x.field else ''}" for x in problems_of(error))

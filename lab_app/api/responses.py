@@ -11,6 +11,7 @@ from backend.prompts.presets import Preset, load_preset, preset_names, preset_re
 from backend.records.judge import Judged, JudgeOutcome
 from backend.records.judge_summary import table
 from backend.records.model_info import ModelInfo
+from backend.records.request import MethodChoice
 from backend.records.rows import familiarity_row
 from backend.records.run import Outcome, RunRecord, reuse
 from backend.session.limits import Limits
@@ -149,8 +150,6 @@ def run_body(record: RunRecord, token: str) -> Body:
 def in_order(record: RunRecord) -> list[Any]:
     """The methods in the order of columns, dense first, even if the request does not name it."""
     choices = {m.label: m for m in record.request.methods}
-    from backend.records.request import MethodChoice
-
     return [choices.get(label, MethodChoice(label)) for label in record.labels]
 
 
@@ -275,8 +274,7 @@ def verdict_body(outcome: JudgeOutcome) -> Body:
     names = (
         "order", "layout", "method", "state", "slots", "selected", "answer", "failure", "correct",
         "selection_right", "consistent", "change", "near_tie", "twin", "blocks", "reused_blocks",
-        "prompt_tokens",
-        "reused_tokens", "forwarded_tokens", "margin", "dense_margin", "floor", "kl_first", "kl_mean",
-        "ttft_ms", "text",
+        "prompt_tokens", "reused_tokens", "forwarded_tokens", "margin", "dense_margin", "floor", "kl_first",
+        "kl_mean", "ttft_ms", "text",
     )  # fmt: skip
     return {name: getattr(outcome, name) for name in names}

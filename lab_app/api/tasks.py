@@ -5,8 +5,7 @@ which also shows when the caller has gone; the last value is the answer. Expecte
 are."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +16,7 @@ from lab_app.api.callers import Caller, Callers
 from lab_app.api.requests import JudgeCall, Nothing, RunCall, read_call, read_judge, read_run
 from lab_app.api.responses import Body, judged_body, methods_body, model_body, presets_body, run_body
 from lab_app.ui import text
+from lab_app.ui.streaming import Throttle
 from lab_app.visits.queue import wait_for_turn
 from lab_app.visits.visits import Visit, VisitStore
 
@@ -58,16 +58,11 @@ def run(lab: VisitStore, callers: Callers, caller: Caller, arguments: Arguments)
         def work() -> Steps:
             if job.warm:
                 events = visit.engine.warm_up(job.request, job.warm, cancel=cancel, shared=job.shipped)
-                yield from progress_statuses(events)
-            record = None
-            for event in paced(visit.engine.run(job.request, cancel=cancel)):
-                if isinstance(event, RunDone):
-                    record = event.record
-                else:
-                    yield event
-            if record is None:
+                yield from result_of(events)
+            done = yield from result_of(visit.engine.run(job.request, cancel=cancel))
+            if done is None:
                 raise LabError("The run ended without a result. Run it again.")
-            yield DONE | run_body(record, visit.keep(record, show=False))
+            yield DONE | run_body(done.record, visit.keep(done.record, show=False))
 
         yield from in_line(lab, cancel, work, together=True)
 
@@ -79,12 +74,7 @@ def judge(lab: VisitStore, callers: Callers, caller: Caller, arguments: Argument
     with callers.visit(caller) as visit, one_at_a_time(visit) as cancel:
 
         def work() -> Steps:
-            judged = None
-            for event in paced(visit.engine.study(request, cancel=cancel)):
-                if isinstance(event, Judged):
-                    judged = event
-                else:
-                    yield event
+            judged = yield from result_of(visit.engine.study(request, cancel=cancel))
             if judged is None:
                 raise LabError("The judgement ended without a result. Judge again.")
             yield DONE | judged_body(judged, visit.keep_result("judged", judged))
@@ -129,22 +119,16 @@ def in_line(
         yield from work()
 
 
-def progress_statuses(events: Iterator[Any]) -> Steps:
-    """The statuses of a warm-up, which has no result."""
-    for event in paced(events):
-        if isinstance(event, dict):
-            yield event
-
-
-def paced(events: Iterator[Any]) -> Iterator[Any]:
-    """Results as they are, progress as a status at most once a second; other events are dropped."""
-    words, done, total, last = "Starting", 0, 1, 0.0
+def result_of(events: Iterator[Any]) -> Generator[Body, None, Any]:
+    """The last result among events, if there is one; their progress as a status, at most once a second."""
+    words, done, total, result = "Starting", 0, 1, None
+    due = Throttle(REPORT_SECONDS)
     for event in events:
+        if isinstance(event, RunDone | Judged):
+            result = event
+            continue
         if isinstance(event, Progress):
             words, done, total = event.text, event.done, event.total
-        elif isinstance(event, RunDone | Judged):
-            yield event
-            continue
-        if time.monotonic() - last >= REPORT_SECONDS:
-            last = time.monotonic()
+        if due():
             yield {"status": "running", "said": words, "done": done, "total": total}
+    return result

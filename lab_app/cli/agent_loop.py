@@ -15,7 +15,7 @@ from lab_app.cli.common import (
     parse_methods,
     print_lines,
     print_table,
-    progress,
+    result_of,
     write_json,
 )
 
@@ -53,12 +53,10 @@ def loop(
     loaded = load_model(model, device=device)
     session = LabSession(loaded, budget_bytes=budget_mb << 20)
     rows_path = out.with_suffix(".rows.jsonl")
-    with progress() as tell:
-        for event in run_loop(session, request, rows_path):
-            if isinstance(event, LoopRecord):
-                record = event
-            else:
-                tell(f"{event.text} ({event.done} of {event.total})")
+    record = result_of(
+        run_loop(session, request, rows_path), LoopRecord,
+        words=lambda event: f"{event.text} ({event.done} of {event.total})",
+    )  # fmt: skip
     lines = summary(record)
     report = {
         "request": as_json(request),
@@ -135,12 +133,7 @@ def hypotheses(
         common=parse_methods(f"segments:{segments}")[0].options,
     )  # fmt: skip
     rows_path = out.with_suffix(".rows.jsonl")
-    with progress() as tell:
-        for event in measure(load_model(model, device=device), request, rows_path):
-            if isinstance(event, HypothesesRecord):
-                record = event
-            else:
-                tell(event.text)
+    record = result_of(measure(load_model(model, device=device), request, rows_path), HypothesesRecord)
     results = verdicts(record)
     report = {
         "request": as_json(request),

@@ -13,10 +13,7 @@ DEFAULTS: dict[str, Any] = {
     "shape": "embedded", "tokens": 1000, "anchors": 20, "repeats": 7, "device": None, "dtype": None,
 }  # fmt: skip
 #: Options that a measurement does not read; naming one is an error.
-UNREAD = {
-    "decode": ("anchors",),
-    "attention": ("tokens",),
-}
+UNREAD = {"decode": ("anchors",), "attention": ("tokens",)}
 
 
 def bench(

@@ -14,6 +14,7 @@ from lab_app.cli.common import (
     loading,
     named_file,
     named_preset,
+    one_method,
     parse_methods,
     print_lines,
     progress,
@@ -50,9 +51,7 @@ def blame(
     from backend.studies.blame_many import blame_many, summary
 
     out = named_file("json", json, "blame.json")
-    methods = [m for m in parse_methods(method) if not m.reference]
-    if len(methods) != 1:
-        raise OptionError(f"--method is {method!r}; name one reuse method, such as kvcomm.", field="method")
+    label = one_method(method).label
     for name, value, least in (("problems", problems, 1), ("requests", requests, 1), ("warmup", warmup, 0)):
         if value < least:
             raise OptionError(f"--{name} is {value}; at least {least} is needed. Change it.", field=name)
@@ -65,7 +64,7 @@ def blame(
         scenario.pipeline, dict(examples[0].values), parse_methods(f"dense,{method}"), decoding=decoding,
         probe_offsets=False,
     )  # fmt: skip
-    request = BlameRequest(run, methods[0].label, scenario.pipeline.final, passes, most_parts, draws, seed)
+    request = BlameRequest(run, label, scenario.pipeline.final, passes, most_parts, draws, seed)
     loaded = load_model(model, **loading(device, device_map, quantise))
     session = LabSession(loaded, budget_bytes=budget_mb << 20)
     records: list[BlameRecord] = []

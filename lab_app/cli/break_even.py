@@ -8,7 +8,7 @@ from typer import Context, Option
 from backend.base.errors import OptionError
 from backend.records.break_even import LONGEST, Answer, Case, Machine, answer, plain
 from backend.records.hardware import OF_SHEET, SHAPES, Figures, given_machine, measured_figures, saved_figures
-from lab_app.cli.common import named_file, path_of, progress, write_json
+from lab_app.cli.common import named_file, path_of, result_of, write_json
 
 MODEL, SHAPE, LENGTHS, REPEATS = "embedded", "llama-8b", (200, 400, 800), 5
 #: Options that one source of figures reads alone; with another source they are an error.
@@ -52,7 +52,7 @@ def break_even(
     )
     out = named_file("json", json, "break-even.json") if json else None
     figures, measured = _figures(context.params)
-    for line in [*answer_lines(figures, case, answer(figures.machine, case)), *_beside(measured)]:
+    for line in [*answer_lines(figures, case, answer(figures.machine, case)), *_measured_lines(measured)]:
         print(line)
     if out is not None:
         report = {"bench": "break-even", **plain(figures.machine, case), **measured}
@@ -81,10 +81,10 @@ def _refuse(params: Mapping[str, Any], names: Sequence[str], why: str) -> None:
     for name in names:
         value = params[name]
         if value not in (None, ()):  # a flag of several values is () if it was not given
-            typed = " ".join(map(str, value)) if isinstance(value, list) else value
+            text = " ".join(map(str, value)) if isinstance(value, list) else value
             flag = f"--{name.replace('_', '-')}"
             raise OptionError(
-                f"{flag} is {typed}, but {why}, or leave {flag} out.", field=f"break_even.{name}"
+                f"{flag} is {text}, but {why}, or leave {flag} out.", field=f"break_even.{name}"
             )
 
 
@@ -116,12 +116,9 @@ def _measure_machine(params: Mapping[str, Any]) -> tuple[Machine, dict[str, Any]
 
     model = shape_or_model(MODEL if params["model"] is None else params["model"], params["device"])
     repeats = REPEATS if params["repeats"] is None else params["repeats"]
-    with progress() as tell:
-        for event in measure(model, params["lengths"] or LENGTHS, max(2, params["anchors"]), repeats):
-            if isinstance(event, Measured):
-                return event.machine, {"measured": list(event.cases), **event.conditions}
-            tell(event.text)
-    raise AssertionError("a measurement ends with its figures")
+    events = measure(model, params["lengths"] or LENGTHS, max(2, params["anchors"]), repeats)
+    result = result_of(events, Measured)
+    return result.machine, {"measured": list(result.cases), **result.conditions}
 
 
 def answer_lines(figures: Figures, case: Case, result: Answer) -> list[str]:
@@ -154,14 +151,14 @@ def answer_lines(figures: Figures, case: Case, result: Answer) -> list[str]:
 
 def _extrapolated(figures: Figures, case: Case, result: Answer) -> list[str]:
     """Which of the answer's lengths lie beyond the prompts that were timed."""
-    timed = [timing.tokens for timing in figures.timed]
+    prompts = [timing.tokens for timing in figures.timed]
     lengths = sorted({case.prompt, result.least_tokens or case.prompt})
-    beyond = [f"{tokens:,}" for tokens in lengths if timed and not min(timed) <= tokens <= max(timed)]
+    beyond = [f"{tokens:,}" for tokens in lengths if prompts and not min(prompts) <= tokens <= max(prompts)]
     if not beyond:
         return []
     return [
-        f"Beyond the measured prompts of {min(timed):,} to {max(timed):,} tokens, so extrapolated: what is "
-        f"said of {' and '.join(beyond)}."
+        f"Beyond the measured prompts of {min(prompts):,} to {max(prompts):,} tokens, so extrapolated: "
+        f"what is said of {' and '.join(beyond)}."
     ]
 
 
@@ -175,7 +172,7 @@ def _paid_off(case: Case, result: Answer) -> str:
     return f"{memory} and are paid off after {result.pays_after:,} requests, its own included."
 
 
-def _beside(measured: dict[str, Any]) -> list[str]:
+def _measured_lines(measured: dict[str, Any]) -> list[str]:
     """Each measured case beside the formula's ratio."""
     return [
         f"  measured at {row['case']['prompt']:,} tokens: the full read {row['dense_ms']:.1f}, reuse "

@@ -19,10 +19,10 @@ from lab_app.cli.common import (
     Quantise,
     loading,
     named_file,
-    parse_methods,
+    one_method,
     path_of,
     print_lines,
-    progress,
+    result_of,
     write_json,
 )
 
@@ -99,8 +99,7 @@ def certify(
 def gate(params: Mapping[str, Any], load: Callable[[], LoadedModel]) -> int:
     """``kvlab certify --log``; the exit status."""
     from backend.logs.reader import LogReader
-    from backend.records.events import Progress
-    from backend.records.log_gate import GateRequest
+    from backend.records.log_gate import GateRecord, GateRequest
     from backend.studies.log_gate import log_gate
     from backend.studies.logged_calls import MOST_CALLS
 
@@ -110,24 +109,14 @@ def gate(params: Mapping[str, Any], load: Callable[[], LoadedModel]) -> int:
         raise OptionError(
             f"--badge is {params['badge']!r}; its name has to end in .svg or .json.", field="badge"
         )
-    methods = [m for m in parse_methods(params["method"]) if not m.reference]
-    if len(methods) != 1:
-        raise OptionError(
-            f"--method is {params['method']!r}; name one reuse method, such as kvcomm.", field="method"
-        )
     request = GateRequest(
-        methods[0], share("max-flips", params["max_flips"]), share("certainty", params["certainty"]),
-        params["calls"], params["warmup"], params["max_new_tokens"], params["same"], params["stop_early"],
-        params["seed"],
+        one_method(params["method"]), share("max-flips", params["max_flips"]),
+        share("certainty", params["certainty"]), params["calls"], params["warmup"], params["max_new_tokens"],
+        params["same"], params["stop_early"], params["seed"],
     )  # fmt: skip
     reader = LogReader(path_of(params["log"]), skip_bad=params["skip_bad"])
     calls = list(itertools.islice(reader, MOST_CALLS + 1))
-    with progress() as tell:
-        for event in log_gate(load(), request, calls, params["budget_mb"] << 20):
-            if isinstance(event, Progress):
-                tell(event.text)
-            else:
-                record = event
+    record = result_of(log_gate(load(), request, calls, params["budget_mb"] << 20), GateRecord)
     verdict, why = record.decision
     print_lines(f"{verdict}: {why}.\n{facts(record)}.", boundary_words(record.boundary_tax))
     if reader.skipped:

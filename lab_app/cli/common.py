@@ -9,11 +9,12 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import Parameter
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from backend.records.request import MethodChoice
     from backend.records.risk_gate import RiskGate
 
+T = TypeVar("T")
 WIDEST = 1000  # columns of a table
 LOG_SECONDS = 30.0  # between two lines on a long run's progress in a log
 
@@ -72,6 +74,18 @@ def parse_methods(text: str) -> tuple[MethodChoice, ...]:
     return read(text)
 
 
+def one_method(text: str) -> MethodChoice:
+    """The one reuse method of ``--method``.
+
+    Raises:
+        OptionError: there is none, or more than one.
+    """
+    methods = [m for m in parse_methods(text) if not m.reference]
+    if len(methods) != 1:
+        raise OptionError(f"--method is {text!r}; name one reuse method, such as kvcomm.", field="method")
+    return methods[0]
+
+
 def read_gate(path: str | None) -> RiskGate | None:
     """The trained gate of a file, if one is named."""
     from backend.records.risk_gate import RiskGate
@@ -85,7 +99,7 @@ def with_control_flags(command: Callable[..., int]) -> Callable[..., int]:
     from backend.records.request import CONTROLS
 
     signature = inspect.signature(command, eval_str=True)
-    own = [p for p in signature.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+    parameters = [p for p in signature.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
     flags = [
         Parameter(
             key,
@@ -101,8 +115,8 @@ def with_control_flags(command: Callable[..., int]) -> Callable[..., int]:
     def flagged(**values: Any) -> int:
         return command(**values)
 
-    flagged.__signature__ = signature.replace(parameters=[*own, *flags])  # type: ignore[attr-defined]
-    flagged.__annotations__ = {p.name: p.annotation for p in (*own, *flags)}
+    flagged.__signature__ = signature.replace(parameters=[*parameters, *flags])  # type: ignore[attr-defined]
+    flagged.__annotations__ = {p.name: p.annotation for p in (*parameters, *flags)}
     return flagged
 
 
@@ -171,6 +185,24 @@ def progress(log_seconds: float = math.inf) -> Iterator[Callable[[str], None]]:
             print(text, file=sys.stderr, flush=True)
 
     yield tell
+
+
+def result_of(
+    events: Iterable[Any],
+    kind: type[T],
+    log_seconds: float = math.inf,
+    words: Callable[[Any], str] = attrgetter("text"),
+) -> T:
+    """The result among events, by its class; all others are shown as :func:`progress`."""
+    result: T | None = None
+    with progress(log_seconds) as tell:
+        for event in events:
+            if isinstance(event, kind):
+                result = event
+            else:
+                tell(words(event))
+    assert result is not None
+    return result
 
 
 def write_json(path: Path, report: Any) -> None:

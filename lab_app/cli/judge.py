@@ -157,12 +157,12 @@ def judge_rows(lines: JudgeTable) -> list[tuple[str, ...]]:
          "near ties", "same text", "none and slots taken"),
     ]  # fmt: skip
     for x in lines.lines:
-        picked = " ".join("-" if p.of == 0 else f"{p.value:.0%}" for p in x.picks)
+        picks = " ".join("-" if p.of == 0 else f"{p.value:.0%}" for p in x.picks)
         shares = [
             share_text(s)
             for s in (x.accuracy, x.selection, x.jcr, x.jcr_without_none, x.to_none, x.to_another, x.blocks)
         ]
-        rows.append((x.order, x.method, *shares, str(x.failures), str(x.near_ties), str(x.twins), picked))
+        rows.append((x.order, x.method, *shares, str(x.failures), str(x.near_ties), str(x.twins), picks))
     return rows
 
 

@@ -27,13 +27,7 @@ from lab_app.cli.reproduce import reproduce
 from lab_app.cli.run import run
 from lab_app.cli.schema import schema
 from lab_app.cli.sweep import sweep
-from lab_app.cli.train import (
-    calibrate_familiarity,
-    documents,
-    evaluate_embedded,
-    train_embedded,
-    train_links,
-)
+from lab_app.cli.train import calibrate_familiarity, documents, evaluate_embedded, train_embedded, train_links
 from lab_app.cli.verify import verify
 from lab_app.cli.xray import run_xray
 
@@ -150,16 +144,16 @@ def space(
             raise OptionError("A static Space runs on no hardware. Leave --hardware out.", field="hardware")
         return static_lab(folder, add or (), examples)
     if kind == "docker":
-        made = render_docker(folder, hardware or "cpu-basic", name)
+        target = render_docker(folder, hardware or "cpu-basic", name)
     elif hardware in (None, ZERO_HARDWARE):
-        made = render_zero(folder, name)
+        target = render_zero(folder, name)
     else:
         raise OptionError(
             f"--hardware is {hardware!r}, but a zerogpu Space runs on {ZERO_HARDWARE}. Leave it out, or "
             "render a docker Space.",
             field="hardware",
         )
-    print(f"The Space is in {made}")
+    print(f"The Space is in {target}")
     return 0
 
 
@@ -231,12 +225,12 @@ def spread(argv: Sequence[str]) -> list[str]:
     """``--lengths 200 400`` as ``--lengths 200 --lengths 400``; ``--ray`` alone as with an empty address."""
     out: list[str] = []
     many = False
-    for word, behind in zip(argv, [*argv, "--"][1:], strict=True):
+    for word, next_word in zip(argv, [*argv, "--"][1:], strict=True):
         if many and word.isdecimal() and out[-1] != "--lengths":
             out.append("--lengths")
         many = word == "--lengths" or (many and word.isdecimal())
         out.append(word)
-        if word == "--ray" and behind.startswith("-"):
+        if word == "--ray" and next_word.startswith("-"):
             out.append("")
     return out
 

@@ -17,7 +17,7 @@ from lab_app.cli.common import (
     check_workers,
     loading,
     path_of,
-    progress,
+    result_of,
     write_json,
 )
 
@@ -88,21 +88,14 @@ def reproduce(
     if folder.exists() and not folder.is_dir():
         raise OptionError(f"--out is {out!r}, which is a file. Name a folder.", field="reproduce.out")
     check_workers(ray, workers)
-    read_from: Path | Literal["hub"] | None = path_of(data) if data else None
-    if data == HUB:
-        read_from = HUB
+    source = HUB if data == HUB else path_of(data) if data else None
     request = Asked(
         folder, requests, warmup, scale, model,
-        read_from, path_of(links) if links else None,
+        source, path_of(links) if links else None,
         seed=seed, command=command_line(context.params), ray=ray, workers=workers,
         training_steps=training_steps, warmups=warmups, **loading(device, device_map, quantise),
     )  # fmt: skip
-    with progress(LOG_SECONDS) as tell:
-        for event in run(reproduction, request):
-            if isinstance(event, Done):
-                report = event.report
-            else:
-                tell(event.text)
+    report = result_of(run(reproduction, request), Done, LOG_SECONDS).report
     text = in_words(report)
     saved = folder / f"{reproduction.name}.json"
     write_json(saved, report)
@@ -121,11 +114,9 @@ def draw(report: dict[str, Any], out: Path) -> list[Path]:
     from viz.studies.reproduction import svg, view
 
     stem = out / report["name"]
-    pictures = {stem.with_suffix(".svg"): svg(report)}
     note = f"{report['caveat']} {' '.join(report['notes'])}".strip()
-    pictures[stem.with_suffix(".html")] = figure_html(
-        view(report), f"{report['name']}: {report['place']}", note
-    )
+    html = figure_html(view(report), f"{report['name']}: {report['place']}", note)
+    pictures = {stem.with_suffix(".svg"): svg(report), stem.with_suffix(".html"): html}
     for path, text in pictures.items():
         path.write_text(text, encoding="utf-8")
     return list(pictures)
@@ -134,8 +125,8 @@ def draw(report: dict[str, Any], out: Path) -> list[Path]:
 def command_line(params: Mapping[str, Any]) -> str:
     """The command as text, without the names of this machine's folders."""
     words = ["kvlab reproduce", params["name"]]
-    counted = ("requests", "warmup", "warmups", "training-steps")
-    for name in (*counted, "scale", "device", "device-map", "quantise", "workers"):
+    numbers = ("requests", "warmup", "warmups", "training-steps")
+    for name in (*numbers, "scale", "device", "device-map", "quantise", "workers"):
         value = params[name.replace("-", "_")]
         if value is not None:
             words.append(f"--{name} {value}")

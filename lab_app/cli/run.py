@@ -140,9 +140,9 @@ def run(
 
 def print_boundaries(rows: Sequence[dict[str, Any]]) -> None:
     """One line on what tokenising segments separately costs; none for rows of earlier versions."""
-    read = [o for row in rows for o in row["outcomes"] if o.get("boundary_tokens") is not None]
-    taxed, total = (sum(o[key] for o in read) for key in ("boundary_tokens", "prompt_tokens"))
-    print_lines(boundary_words((taxed, total)))
+    outcomes = [o for row in rows for o in row["outcomes"] if o.get("boundary_tokens") is not None]
+    boundary, total = (sum(o[key] for o in outcomes) for key in ("boundary_tokens", "prompt_tokens"))
+    print_lines(boundary_words((boundary, total)))
 
 
 def print_summary(summary: Sequence[dict[str, Any]]) -> None:

@@ -24,7 +24,7 @@ from lab_app.cli.common import (
     check_workers,
     loading,
     print_lines,
-    progress,
+    result_of,
     write_json,
 )  # fmt: skip
 
@@ -56,11 +56,11 @@ def sweep(
     """Run a grid of comparisons from a file; the same command goes on where it stopped."""
     from backend.base.machine import versions
     from backend.model.load import load_model
-    from backend.records.sweep import Count, Swept
+    from backend.records.sweep import Swept
     from backend.sweeps.compare import compare
     from backend.sweeps.export import export as save_table
     from backend.sweeps.read import read_sweep
-    from backend.sweeps.run import Recorded, run_sweep
+    from backend.sweeps.run import Recorded, SweepDone, run_sweep
     from backend.sweeps.runner import ModelRunner
     from backend.sweeps.store import SweepStore
     from backend.sweeps.summary import boundary_tax, summarise
@@ -97,12 +97,8 @@ def sweep(
             spread = single.spread
         store = open_now.enter_context(SweepStore(place))
         executor = Recorded(store) if show else single or runner()
-        with progress(LOG_SECONDS) as tell:
-            for event in run_sweep(spec, store, executor, facts=facts, spread=spread):
-                if isinstance(event, Count):
-                    tell(str(event))
-                else:
-                    outcome = event
+        events = run_sweep(spec, store, executor, facts=facts, spread=spread)
+        outcome = result_of(events, SweepDone, LOG_SECONDS, str)
         facts["weights"] = {name: store.weights(name) for name in spec.models}
     lines, tax = summarise(outcome), boundary_tax(outcome)
     swept = Swept(spec.name, spec.title, lines, len(outcome.rows), outcome.complete, compare(outcome), tax)
@@ -133,9 +129,9 @@ def rows_file(
             field="out",
         )
     siblings = [out.with_suffix(f".{ending}") for ending in endings]
-    read = {path.resolve() for path in inputs}
+    paths = {path.resolve() for path in inputs}
     for place in (out, *siblings):
-        if place.resolve() in read:
+        if place.resolve() in paths:
             raise OptionError(
                 f"The sweep reads {str(place)!r} and would write over it. Name another file with --out, such "
                 "as results.sqlite.",

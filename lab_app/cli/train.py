@@ -10,7 +10,16 @@ from typer import Context, Option
 
 from backend.base.errors import OptionError
 from backend.base.text import boundary_words
-from lab_app.cli.common import Device, named_file, path_of, print_lines, print_table, progress, write_json
+from lab_app.cli.common import (
+    Device,
+    named_file,
+    path_of,
+    print_lines,
+    print_table,
+    progress,
+    result_of,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from backend.records.documents import DocumentStudy
@@ -115,9 +124,8 @@ def train_links(
 
     params = {f.name: context.params[f.name] for f in fields(LinkRecipe)}
     recipe = LinkRecipe(**{name: value for name, value in params.items() if value is not None})
-    loaded = load_model(model, device=device, dtype="fp32")
     file = train(
-        loaded,
+        load_model(model, device=device, dtype="fp32"),
         path_of(out),
         recipe,
         stop_after_steps=stop_after_steps,
@@ -152,23 +160,18 @@ def documents(
     file = named_file("out", out, "study.kvdoc")
     models = [load_model(model, device=device)]
     models += [load_model(f"{model}+{name}", device=device) for name in links or ()]
-    speed = None
     rows_path = file.with_suffix(".rows.jsonl")
     with progress() as tell:
         for event in ask(models, questions, seed, rows_path):
             tell(event.text)
+    speed = None
     if lengths:
-        timed = models[0]
+        timed_model = models[0]
         if shape:
             from backend.bench.common import random_model
 
-            timed = random_model(shape, device)
-        with progress() as tell:
-            for step in document_speed(timed, lengths, repeats, source):
-                if isinstance(step, DocumentSpeed):
-                    speed = step
-                else:
-                    tell(step.text)
+            timed_model = random_model(shape, device)
+        speed = result_of(document_speed(timed_model, lengths, repeats, source), DocumentSpeed)
     study = record_of_rows(models, questions, seed, RowFile(rows_path).rows(), speed)
     file.write_bytes(study.to_bytes())
     print_documents(study)
@@ -191,8 +194,8 @@ def plain_documents(study: DocumentStudy) -> dict[str, Any]:
     arms = []
     for index, label in enumerate(study.labels):
         good, count, low, high = study.share(label)
-        own = study.own_dense(label)
-        own_good, own_count = study.share(own)[:2] if own else (0, 0)
+        own_label = study.own_dense(label)
+        own_good, own_count = study.share(own_label)[:2] if own_label else (0, 0)
         gap = None if label in (floor, ceiling) else study.recovered(label, floor, ceiling)
         answered = study.correct[index] >= 0
         arms.append(
@@ -283,22 +286,16 @@ def evaluate_embedded(
     from backend.training.evaluate import evaluate, suitability
 
     loaded = load_model(model)
-    if edits:
-        shares = by_edit(loaded, count, seed)
-        report = {"weights": loaded.info.weights_hash, "count": count, "seed": seed, "edits": shares}
-        print(json.dumps(report, indent=1))
-        return 0
-    if typed:
-        shares = {name: by_people(loaded, name) for name in QUESTIONS}
-        print(json.dumps({"weights": loaded.info.weights_hash, **shares}, indent=1))
-        return 0
-    report = {
-        "weights": loaded.info.weights_hash,
-        "count": count,
-        "seed": seed,
-        "held_out": evaluate(loaded, count, seed),
-        "suitability": suitability(loaded, count, seed),
-    }
+    report: dict[str, Any] = {"weights": loaded.info.weights_hash}
+    if typed and not edits:
+        report |= {name: by_people(loaded, name) for name in QUESTIONS}
+    else:
+        report |= {"count": count, "seed": seed}
+        if edits:
+            report["edits"] = by_edit(loaded, count, seed)
+        else:
+            report["held_out"] = evaluate(loaded, count, seed)
+            report["suitability"] = suitability(loaded, count, seed)
     print(json.dumps(report, indent=1))
     return 0
 
@@ -334,12 +331,7 @@ def calibrate_familiarity(
     calibration, worth = calibrate(loaded, cases)
     assert file is not None
     calibration.save(file)
-    head = {
-        "weights": loaded.info.weights_hash,
-        "count": count,
-        "seed": seed,
-        "versions": versions(),
-    }
+    head = {"weights": loaded.info.weights_hash, "count": count, "seed": seed, "versions": versions()}
     if report_file is not None:
         write_json(report_file, head | worth)
     for name, what in (

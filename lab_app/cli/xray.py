@@ -21,7 +21,7 @@ from lab_app.cli.common import (
     progress,
     write_json,
 )
-from lab_app.cli.xray_engine import cache_of, compared, say_beside, say_engine
+from lab_app.cli.xray_engine import cache_of, compare_logs, say_beside, say_engine
 from lab_app.cli.xray_model import check_reading, plain, read_log, say_reading
 
 SHOWN = 12  # rows of a table; --json has all
@@ -100,9 +100,9 @@ def run_xray(
     report = result.plain()
     report["engine"] = say_engine(cache, result)
     if beside:
-        parted = compared(log, beside, skip_bad, near_tie)
-        say_beside(parted)
-        report["beside"] = parted.plain()
+        comparison = compare_logs(log, beside, skip_bad, near_tie)
+        say_beside(comparison)
+        report["beside"] = comparison.plain()
     if model:
         xrayed = (Layouts(calls, result.block), result.advice) if advice else None
         reading = read_log(context.params, loading(device, device_map, quantise), xrayed)
@@ -183,12 +183,12 @@ def _say_matrix(result: XRay) -> None:
         "\nPercent of an agent's tokens (line) that an earlier call of an agent (column) had sent, in whole"
     )
     print("paragraphs:")
-    read: dict[str, int] = dict.fromkeys(result.agents, 0)
+    tokens: dict[str, int] = dict.fromkeys(result.agents, 0)
     for call in result.calls:
-        read[call.agent if call.agent in read else result.agents[-1]] += call.tokens
+        tokens[call.agent if call.agent in tokens else result.agents[-1]] += call.tokens
     rows = [("", *(f"{n + 1}" for n in range(size)))]
     for n in range(size):
-        whole = max(1, read[result.agents[n]])
+        whole = max(1, tokens[result.agents[n]])
         rows.append((f"{n + 1} {names[n]}", *(f"{result.matrix[n][m] / whole:.0%}" for m in range(size))))
     print_table(rows, 1)
 

@@ -22,15 +22,14 @@ def cache_of(
     Raises:
         OptionError: the events are of other blocks.
     """
-    typed = {"block": block, "cache_tokens": cache_tokens}
-    options: dict[str, Any] = {name: value for name, value in typed.items() if value is not None}
+    flags = {"block": block, "cache_tokens": cache_tokens}
+    options: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
     if not events:
         return None, options
     cache = engine_cache(path_of(events))
     if block not in (None, cache.block):
         raise OptionError(
-            f"--block is {block}, but the events are of blocks of {cache.block}. Leave it out.",
-            field="block",
+            f"--block is {block}, but the events are of blocks of {cache.block}. Leave it out.", field="block"
         )
     room = {} if cache.capacity is None else {"cache_tokens": cache.capacity}
     return cache, {"block": cache.block, **room, **options}
@@ -45,42 +44,36 @@ def say_engine(cache: EngineCache | None, result: XRay) -> dict[str, Any]:
             f"{cache.again:,} of them again after they had been dropped ({cache.again * cache.block:,} "
             f"tokens); {cache.dropped:,} were dropped; at most {cache.most:,} at once{room}."
         )
-    counted = hits(result)
-    if counted is not None:
-        _say_hits(counted, result.block)
-    return {"cache": asdict(cache) if cache else None, "hits": asdict(counted) if counted else None}
+    counts = hits(result)
+    if counts is not None:
+        _say_hits(counts, result.block)
+    return {"cache": asdict(cache) if cache else None, "hits": asdict(counts) if counts else None}
 
 
-def _say_hits(counted: Hits, block: int) -> None:
-    print(f"\nWhat {counted.calls:,} calls really hit, as the server counted, and what was predicted:")
-    print_table(
-        [
-            ("cached tokens", "", "of input"),
-            *(
-                (name, f"{value:,}", f"{value / max(1, whole):.1%}")
-                for name, value, whole in (
-                    ("really", counted.really, counted.input),
-                    ("predicted, a cache of that size", counted.bounded, counted.tokens),
-                    ("predicted, an unlimited cache", counted.unlimited, counted.tokens),
-                )
-            ),
-        ],
-        1,
-    )
+def _say_hits(counts: Hits, block: int) -> None:
+    print(f"\nWhat {counts.calls:,} calls really hit, as the server counted, and what was predicted:")
+    rows = [("cached tokens", "", "of input")]
+    for name, value, whole in (
+        ("really", counts.really, counts.input),
+        ("predicted, a cache of that size", counts.bounded, counts.tokens),
+        ("predicted, an unlimited cache", counts.unlimited, counts.tokens),
+    ):
+        rows.append((name, f"{value:,}", f"{value / max(1, whole):.1%}"))
+    print_table(rows, 1)
     print(
-        f"The same in {counted.same:,} calls, within a block of {block} in {counted.near:,}; less in "
-        f"{len(counted.less):,}, more in {len(counted.more):,}."
+        f"The same in {counts.same:,} calls, within a block of {block} in {counts.near:,}; less in "
+        f"{len(counts.less):,}, more in {len(counts.more):,}."
     )
-    for name, calls in (("less", counted.less), ("more", counted.more)):
+    for name, calls in (("less", counts.less), ("more", counts.more)):
         for call in calls[:SHOWN]:
-            print(f"  {name}: {_beside(call)}")
+            print(f"  {name}: {_call_line(call)}")
 
 
-def _beside(call: CallXRay) -> str:
+def _call_line(call: CallXRay) -> str:
     return f"{call.where}: {call.cached:,} really, {call.bounded:,} predicted, of {call.tokens:,} tokens"
 
 
-def compared(log: str, beside: str, skip_bad: bool, near_tie: float | None) -> TwoEngines:
+def compare_logs(log: str, beside: str, skip_bad: bool, near_tie: float | None) -> TwoEngines:
     """Both logs' answers, compared."""
     first, second = (LogReader(path_of(path), skip_bad=skip_bad) for path in (log, beside))
     return two_engines(first, second, near_tie)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.base.errors import OptionError
 from backend.base.text import boundary_words
-from lab_app.cli.common import parse_methods, path_of, print_lines, print_table, progress
+from lab_app.cli.common import parse_methods, path_of, print_lines, print_table, result_of
 
 if TYPE_CHECKING:
     from backend.logs.advice import Advice
@@ -45,8 +45,7 @@ def read_log(
     from backend.logs.calls import by_time
     from backend.logs.reader import LogReader
     from backend.model.load import load_model
-    from backend.records.events import Progress
-    from backend.records.log_reading import ReadingRequest
+    from backend.records.log_reading import ReadingRecord, ReadingRequest
     from backend.studies.log_reading import read_log
     from backend.studies.logged_calls import MOST_CALLS
 
@@ -60,20 +59,14 @@ def read_log(
     calls = list(itertools.islice(reader, MOST_CALLS + 1))
     calls = [calls[place] for place in by_time([call.time for call in calls])]
     model = load_model(params["model"], **placement)
-    with progress() as tell:
-        for event in read_log(model, request, calls, params["budget_mb"] << 20, xrayed=xrayed):
-            if isinstance(event, Progress):
-                tell(event.text)
-            else:
-                record = event
-    return record
+    return result_of(read_log(model, request, calls, params["budget_mb"] << 20, xrayed=xrayed), ReadingRecord)
 
 
 def say_reading(record: ReadingRecord) -> None:
     """The tables."""
-    read = len(record.of(record.request.methods[0].label))
+    count = len(record.of(record.request.methods[0].label))
     print(
-        f"\n{read} of {record.calls:,} calls were read by {record.model.name}, densely and under reuse; "
+        f"\n{count} of {record.calls:,} calls were read by {record.model.name}, densely and under reuse; "
         f"{record.warmed:,} only filled pools, {len(record.refused):,} could not be read"
         + ("; the budget of tokens ended it." if record.spent else ".")
     )

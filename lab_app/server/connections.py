@@ -101,8 +101,8 @@ def server_settings(proxies: Sequence[str] = ()) -> Iterator[Open]:
         "timeout_keep_alive": IDLE_SECONDS, "h11_max_incomplete_event_size": MOST_HEAD,
         "server_header": False, "proxy_headers": bool(proxies), "forwarded_allow_ips": list(proxies),
     }  # fmt: skip
-    made: Any = SimpleNamespace(Config=functools.partial(uvicorn.Config, **settings))
-    framework.uvicorn = made  # type: ignore[attr-defined]
+    server: Any = SimpleNamespace(Config=functools.partial(uvicorn.Config, **settings))
+    framework.uvicorn = server  # type: ignore[attr-defined]
     try:
         yield counts
     finally:

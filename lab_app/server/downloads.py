@@ -59,14 +59,14 @@ def routes(lab: VisitStore, forms: Mapping[str, Any]) -> list[Route]:
     sharing = Sharing(lab)
 
     def css(_: Request) -> Response:
-        own = "".join((ASSETS / name).read_text(encoding="utf-8") for name in STYLES)
-        every = viz.base.theme.stylesheet() + own + pages.stylesheet()
-        return Response(every, media_type="text/css", headers=CACHE)
+        styles = "".join((ASSETS / name).read_text(encoding="utf-8") for name in STYLES)
+        content = viz.base.theme.stylesheet() + styles + pages.stylesheet()
+        return Response(content, media_type="text/css", headers=CACHE)
 
     def script(_: Request) -> Response:
-        own = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS)
+        scripts = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS)
         return Response(
-            f"{declarations(forms)}{viz.base.theme.script()}\n{own}",
+            f"{declarations(forms)}{viz.base.theme.script()}\n{scripts}",
             media_type="text/javascript",
             headers=CACHE,
         )
@@ -141,9 +141,9 @@ def routes(lab: VisitStore, forms: Mapping[str, Any]) -> list[Route]:
                 "'at' is to be the address of the page, without a query.", status_code=400
             )
         code = segno.make(at + room_link(name), error="m")
-        drawn = io.BytesIO()
-        code.save(drawn, kind="svg", scale=6, border=3, dark="#14181d", light="#ffffff")
-        return Response(drawn.getvalue(), media_type="image/svg+xml", headers={"Cache-Control": "no-store"})
+        image = io.BytesIO()
+        code.save(image, kind="svg", scale=6, border=3, dark="#14181d", light="#ffffff")
+        return Response(image.getvalue(), media_type="image/svg+xml", headers={"Cache-Control": "no-store"})
 
     return [
         Route("/lab/app.css", css),

@@ -56,10 +56,10 @@ class Hosting:
             )
         for proxy in self.proxies:
             try:
-                every = ipaddress.ip_network(proxy).prefixlen == 0
+                wrong = ipaddress.ip_network(proxy).prefixlen == 0
             except ValueError:
-                every = True
-            if every:
+                wrong = True
+            if wrong:
                 raise OptionError(
                     f"{show(proxy)} cannot be believed as a proxy: whoever it names is counted. Give its "
                     "address or its network, such as 10.0.0.0/8.",

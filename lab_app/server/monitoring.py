@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -72,7 +72,7 @@ class Operations(Collector):
         if lab is None:
             return
         visits = lab.visits
-        now = (
+        gauges = (
             ("visits", "Visits held", len(visits)),
             ("visits_busy", "Visits that run or wait for something", sum(v.busy for v in visits)),
             ("under_way", "Engine calls under way", self.under_way),
@@ -80,17 +80,12 @@ class Operations(Collector):
             ("cached_bytes", "Bytes of cached text held for visits", sum(v.engine.held for v in visits)),
             ("model_loaded", "Whether the model is loaded", int(lab.loaded)),
         )
-        for name, words, value in now:
+        for name, words, value in gauges:
             yield GaugeMetricFamily(f"kvlab_{name}", words, value=value)
 
     def counted(self, engine: Callable[[Model], Engine]) -> Callable[[Model], Engine]:
         """A factory of the same engine sessions whose work is counted."""
-
-        def make(model: Model) -> Engine:
-            session: Any = Counted(engine(model), self)
-            return session  # type: ignore[no-any-return]
-
-        return make
+        return lambda model: cast(Engine, Counted(engine(model), self))
 
     def count(self, kind: str, begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         """The events of one engine call.

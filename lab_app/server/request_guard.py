@@ -48,6 +48,7 @@ JOIN = API + "queue/join"
 #: Answers that stay open as long as the client listens, and those that are made for each request.
 STREAMS = re.compile(r"/gradio_api/(heartbeat/.*|queue/data|upload_progress|call/.*/[0-9a-f]{32})|/mcp")
 DOWNLOADS = re.compile(r"/lab/(record|measured|sweep|bundle|report)/.*")
+BOUNDS = ((STREAMS, limits.STREAMS), (DOWNLOADS, limits.DOWNLOADS))
 NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{limits.MOST_NAME}}}")
 BUSY = (
     "Too much is open at once from your address or on this lab. Close some pages, or try again in a minute."
@@ -164,17 +165,9 @@ class RequestGuard:
         if refused is not None:
             await refused(scope, receive, answer)
             return
-        kind = (
-            limits.STREAMS
-            if STREAMS.fullmatch(path)
-            else limits.DOWNLOADS
-            if DOWNLOADS.fullmatch(path)
-            else limits.ANSWERS
-        )
-        if path == "/" and self._static_lab and self._full():
-            await self._busy(path)(scope, receive, answer)
-            return
-        if path != "/healthz" and not self.counts.open[kind].enter(address):
+        kind = next((bound for paths, bound in BOUNDS if paths.fullmatch(path)), limits.ANSWERS)
+        full = path == "/" and self._static_lab and self._full()
+        if full or (path != "/healthz" and not self.counts.open[kind].enter(address)):
             await self._busy(path)(scope, receive, answer)
             return
         try:
@@ -254,7 +247,7 @@ class RequestGuard:
         allowed = (
             ALLOWED_PATHS.fullmatch(path)
             or API_PATHS.fullmatch(path)
-            or any(own.match(path) for own in self._opened)
+            or any(pattern.match(path) for pattern in self._opened)
         )
         if not plain or not allowed or "all_endpoints" in request.query_params:
             return PlainTextResponse("This door is closed.", status_code=403)
@@ -309,9 +302,9 @@ def bad_request(error: Exception, path: str = "") -> PlainTextResponse:
     if isinstance(error, OSError):  # a full disk, mostly
         full = f"The server cannot store this now ({error.strerror or 'its disk failed'}). Try later."
         return PlainTextResponse(full, status_code=507)
-    named = WRONG_PARAMETER.match(str(error)) if isinstance(error, TypeError) else None
-    if API_PATHS.fullmatch(path) and named:
-        wrong = f"There is no parameter {named[1]}" if named[1] else f"The parameter {named[2]} is missing"
+    match = WRONG_PARAMETER.match(str(error)) if isinstance(error, TypeError) else None
+    if API_PATHS.fullmatch(path) and match:
+        wrong = f"There is no parameter {match[1]}" if match[1] else f"The parameter {match[2]} is missing"
         return PlainTextResponse(f"{wrong}. /gradio_api/info lists them.", status_code=400)
     return PlainTextResponse("This is no call of the page.", status_code=400)
 

@@ -118,14 +118,14 @@ def serve(
         return backend.lab.Lab(session)
 
     loaded: Any = model
-    own = not is_shipped(model_name)  # the saved runs are of the models that ship
+    own_model = not is_shipped(model_name)  # the saved runs are of the models that ship
     if preset is None:
-        preset = first_scenario(model.info.context_tokens) if own else FIRST_PRESET
+        preset = first_scenario(model.info.context_tokens) if own_model else FIRST_PRESET
     memory = MemoryBudget(limits.total_bytes, lambda: free_bytes(model.device))
     engine(loaded)  # so that other weights that do not fit are refused now, not at the first visit
     return launch(
         lambda: loaded, host, port, preset=preset, block=block, engine=engine, weights=tuple(others),
-        first_run=None if own else FIRST_RUN, gallery=None if own else GALLERY, limits=limits,
+        first_run=None if own_model else FIRST_RUN, gallery=None if own_model else GALLERY, limits=limits,
         hosting=hosting, mcp=mcp, fill_pools=True,
     )  # fmt: skip
 

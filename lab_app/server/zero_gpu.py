@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import backend.base.errors
 from backend.base.errors import LabError, OptionError, RunCancelled
@@ -239,12 +239,9 @@ def serve(
     work = gpu(duration=seconds_of)(on_gpu) if gpu is not None else on_gpu
     model: Any = load_model(name, device="cpu")  # outside of calls there is no GPU
 
-    def engine(local: Any) -> Engine:
-        session: Any = ZeroSession(local, name, work, limits)
-        return session  # type: ignore[no-any-return]
-
     return launch(
         lambda: model, os.environ.get("GRADIO_SERVER_NAME", "0.0.0.0"),
         int(os.environ.get("GRADIO_SERVER_PORT", "7860")),
-        engine=engine, limits=limits, hosting=Hosting.read(), block=block,
+        engine=lambda local: cast(Engine, ZeroSession(local, name, work, limits)), limits=limits,
+        hosting=Hosting.read(), block=block,
     )  # fmt: skip

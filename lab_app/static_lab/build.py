@@ -117,17 +117,13 @@ def add_settings(site: Site, lab: Any, record: RunRecord) -> None:
         cards=joined(map(card_html, views)), settings=data_script({"axes": axis_data, "settings": settings}),
     )  # fmt: skip
     about = "Turn gamma, pool size, steps and profile, and see the gate, the error and the answer move."
-    site.add(
-        Entry("controls.html", START, "Turn KVCOMM’s controls", about, "gamma pool capacity profile"),
-        body,
-        views,
-    )
+    entry = Entry("controls.html", START, "Turn KVCOMM’s controls", about, "gamma pool capacity profile")
+    site.add(entry, body, views)
 
 
 def add_ask(site: Site, model: Any) -> None:
     """The page on which the model itself answers, in the browser."""
-    preset = load_preset(ASKED)
-    pipeline = preset.pipeline
+    pipeline = load_preset(ASKED).pipeline
     _, rows = load_gallery(GALLERY)
     examples = [
         {"title": str(row.values[QUESTION]), "values": dict(row.values)}
@@ -143,8 +139,7 @@ def add_ask(site: Site, model: Any) -> None:
     names = [part["name"] for part in parts if isinstance(part, dict)]
     body = template(
         "ask.html", names=names, question=QUESTION, examples=examples, assets=ASSETS,
-        asked=data_script({"parts": parts, "examples": examples,
-                           "most": preset.pipeline.longest_answer}),
+        asked=data_script({"parts": parts, "examples": examples, "most": pipeline.longest_answer}),
     )  # fmt: skip
     about = "Write documents and a question; the model answers in this page, read in full and copied."
     site.add(Entry("ask.html", START, "Ask your own question", about, "own question browser model"), body)
@@ -156,8 +151,8 @@ def add_ask(site: Site, model: Any) -> None:
 
 def add_tour(site: Site) -> None:
     """A page a step, and the runs behind them."""
-    every = [(step, record) for step in steps() if (record := recorded(step.key)) is not None]
-    for at, (step, record) in enumerate(every):
+    pairs = [(step, record) for step in steps() if (record := recorded(step.key)) is not None]
+    for at, (step, record) in enumerate(pairs):
         description = describe_step(step.key, record)
         run_notes = notes(step, record, False)
         reveals = {
@@ -168,9 +163,9 @@ def add_tour(site: Site) -> None:
         if description.strip is not None:
             texts.append(strip_html(record, description.strip))
         body = template(
-            "tour.html", step=step, at=at, count=len(every), reveals=reveals, texts=joined(texts),
-            nav=Markup(tour_html.steps_nav([s for s, _ in every], at, (), False)),
-            lesson=Markup(tour_html.lesson(step, at, len(every), record.request)),
+            "tour.html", step=step, at=at, count=len(pairs), reveals=reveals, texts=joined(texts),
+            nav=Markup(tour_html.steps_nav([s for s, _ in pairs], at, (), False)),
+            lesson=Markup(tour_html.lesson(step, at, len(pairs), record.request)),
             cards=joined(map(card_html, description.views)), takeaway=Markup(tour_html.takeaway(step)),
         )  # fmt: skip
         entry = Entry(f"tour/{at + 1}.html", TOUR, f"{at + 1}. {step.title}", step.short, " ".join(step.text))

@@ -52,19 +52,19 @@ def axes() -> tuple[Axis, ...]:
         )
 
     off = [{name: False} for name in STEPS]
-    every = dict.fromkeys(STEPS, False)
+    all_off = dict.fromkeys(STEPS, False)
     steps = Axis(
         "steps", "Alignment steps", "Each of the three steps left out, and all of them.",
         ("all three", *(f"without: {fields[name].label.lower()}" for name in STEPS), "none"),
-        ({}, *off, every),
+        ({}, *off, all_off),
     )  # fmt: skip
     profiles = method_class(METHOD).profiles.values()
-    named = Axis(
+    profile = Axis(
         "profile", "Profile", "How open points of the paper are read.",
         tuple(p.title for p in profiles), tuple(p.options for p in profiles),
     )  # fmt: skip
     gammas = numbers("gamma", [round(0.1 * step, 1) for step in range(11)])
-    return gammas, numbers("capacity", [0, 1, 2, 3, 5, 8, 12, 20]), steps, named
+    return gammas, numbers("capacity", [0, 1, 2, 3, 5, 8, 12, 20]), steps, profile
 
 
 def revised(lab: Any, record: RunRecord) -> Iterator[RunRecord]:

@@ -25,16 +25,16 @@ def refuse_addresses(values: Any) -> None:
     Raises:
         gr.Error: there is one.
     """
-    waiting = [values]
-    while waiting:
-        part = waiting.pop()
+    parts = [values]
+    while parts:
+        part = parts.pop()
         if isinstance(part, list):
-            waiting += part
+            parts += part
         elif isinstance(part, dict):
             path = part.get("path")
             if isinstance(path, str) and ADDRESS.match(path):
                 raise gr.Error("The lab does not fetch addresses. Upload a file.", print_exception=False)
-            waiting += part.values()
+            parts += part.values()
 
 
 def filled(expected: Sequence[Any], values: list[Any]) -> list[Any]:
@@ -121,12 +121,12 @@ class LabBlocks(gr.Blocks):
         """See ``gradio.Blocks.postprocess_data``; the same answer."""
         if isinstance(predictions, dict) and predictions and all(isinstance(k, Block) for k in predictions):
             ids = {widget._id for widget in predictions}
-            named = [widget for widget in block_fn.outputs if widget._id in ids]
-            if len(named) == len(predictions) < len(block_fn.outputs):
-                few = copy.copy(block_fn)
-                few.outputs = named
-                answers = await super().postprocess_data(few, predictions, state)
-                values = {widget._id: value for widget, value in zip(named, answers, strict=True)}
+            widgets = [widget for widget in block_fn.outputs if widget._id in ids]
+            if len(widgets) == len(predictions) < len(block_fn.outputs):
+                subset = copy.copy(block_fn)
+                subset.outputs = widgets
+                answers = await super().postprocess_data(subset, predictions, state)
+                values = {widget._id: value for widget, value in zip(widgets, answers, strict=True)}
                 return [values[w._id] if w._id in values else gr.skip() for w in block_fn.outputs]
         return await super().postprocess_data(block_fn, predictions, state)
 

@@ -20,12 +20,12 @@ def figure_view(
 ) -> gr.HTML:
     """A list of figures; its value is a :func:`payload`, a click is its ``select`` event. ``question`` stands
     above; ``asides``: measuring sections in the list, each with its title."""
-    listed = "|".join(f"{part}:{title}" for part, title in asides)
-    beside = f' data-asides="{listed}"' if listed else ""
+    items = "|".join(f"{part}:{title}" for part, title in asides)
+    attribute = f' data-asides="{items}"' if items else ""
     heading = f'<p class="kv-tab-question">{question}</p>' if question else ""
     return gr.HTML(
         first or {"views": []},
-        html_template=f'{heading}<div class="kv-figures"{beside}></div>',
+        html_template=f'{heading}<div class="kv-figures"{attribute}></div>',
         js_on_load=MOUNT,
         elem_id=f"kv-view-{name}",
         elem_classes=["kv-view", *css.split()],

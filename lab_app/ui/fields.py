@@ -128,9 +128,9 @@ def copies(name: str, read: Callable[[Any], Any], **look: Any) -> Node:
 def profiles(label: str, settings: Sequence[tuple[str, Mapping[str, Any]]], **look: Any) -> Node:
     """Named bundles of values: choosing one sets its fields, and the one that the fields match is marked. The
     browser gets the first bundle whole, and of each its differences from it."""
-    usual = settings[0][1]
-    differ = [(title, {k: v for k, v in values.items() if v != usual[k]}) for title, values in settings]
-    return Node("profiles", look={"label": label, "usual": usual, "settings": differ, **look})
+    first = settings[0][1]
+    differences = [(title, {k: v for k, v in values.items() if v != first[k]}) for title, values in settings]
+    return Node("profiles", look={"label": label, "usual": first, "settings": differences, **look})
 
 
 def note(name: str, html: str = "", **look: Any) -> Node:
@@ -180,12 +180,12 @@ class Fields:
     """
 
     def __init__(self, elem_id: str, *nodes: Node, **extra: Any) -> None:
-        every = [part for node in nodes for part in node.walk()]
-        self.nodes = {node.name: node for node in every if node.name}
-        for node in every:
+        parts = [part for node in nodes for part in node.walk()]
+        self.nodes = {node.name: node for node in parts if node.name}
+        for node in parts:
             if node.kind == "cards":
                 self.nodes |= {f"error_{node.name}_{i}": Node("message") for i in range(node.look["most"])}
-        self.values = {node.name: node.value for node in every if node.value is not None}
+        self.values = {node.name: node.value for node in parts if node.value is not None}
         self.spec = [node.spec() for node in nodes]
         self.widget = gr.HTML(
             dict(self.values), html_template='<div class="kv-fields"></div>', js_on_load=MOUNT,

@@ -19,8 +19,8 @@ def props_of(*updates: Mapping[Any, Any]) -> Props:
     out: Props = {}
     for update in updates:
         for widget, change in update.items():
-            named = isinstance(change, dict) and change.get("__type__") == "update"
-            out.setdefault(widget, {}).update(change if named else {"value": change})
+            is_update = isinstance(change, dict) and change.get("__type__") == "update"
+            out.setdefault(widget, {}).update(change if is_update else {"value": change})
     for props in out.values():
         props.pop("__type__", None)
     return out

@@ -19,11 +19,10 @@ from backend.records.prompt import Taxed
 from lab_app.ui import fields, html, text
 from lab_app.ui.components import figure_view, payload
 from lab_app.ui.fields import Node
-from lab_app.ui.one_run import unexpected
 from lab_app.ui.page import STATUS, PageBuilder
 from lab_app.ui.streaming import Throttle
 from lab_app.ui.types import Given, Update
-from lab_app.ui.validation import NumberField, Problem, Problems
+from lab_app.ui.validation import NumberField, problems_of
 from lab_app.visits.queue import wait_for_turn
 from lab_app.visits.visits import Visit, VisitStore
 from viz.base.figure import FigureView, Panel
@@ -83,8 +82,8 @@ class Section:
     @cached_property
     def usual(self) -> dict[str, Any]:
         """What stands in the boxes at first, by their names on the page."""
-        every = (inner for node in self.nodes for inner in node.walk())
-        return {node.name: node.value for node in every if node.value is not None}
+        inner = (part for node in self.nodes for part in node.walk())
+        return {part.name: part.value for part in inner if part.value is not None}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -128,10 +127,7 @@ class Section:
     def errors(self, error: LabError | None) -> Update:
         """Messages beside their boxes; boxes without one are cleared."""
         slots = dict.fromkeys((f"error_{self.part}_{name}" for name in (*self.fields, OTHER)), "")
-        problems = error.problems if isinstance(error, Problems) else () if error is None else (
-            Problem(error.field or "", str(error)),
-        )  # fmt: skip
-        for problem in problems:
+        for problem in problems_of(error):
             name = problem.field.rpartition(".")[2]
             where = name if name in self.fields else OTHER
             slots[f"error_{self.part}_{where}"] += html.error(problem.message)
@@ -157,21 +153,21 @@ class Section:
             with lab.in_line() as place:
                 for words in wait_for_turn(place, cancel):
                     yield {self.status: html.status(words, "waiting")}
-                soon, began = Throttle(), time.monotonic()
+                due, began = Throttle(), time.monotonic()
                 for event in self.work(visit, request, cancel):
                     if cancel.is_set():
                         raise RunCancelled(text.CANCELLED)
                     if not isinstance(event, Progress):
                         yield self.finished(visit, given, event, (time.monotonic() - began) * 1e3)
-                    elif soon():
+                    elif due():
                         yield {self.status: html.progress(event, "measuring")}
         except RunCancelled:
             yield {"status": "", self.status: html.status(text.CANCELLED, "note")}
         except LabError as error:
             yield self.errors(error) | {self.status: ""}
-        except Exception as error:
+        except Exception:
             LOG.exception("measuring %s failed", self.part)
-            yield {self.status: html.status(unexpected(error), "error")}
+            yield {self.status: html.status(text.UNEXPECTED, "error")}
         finally:
             cancel.set()
             if self.as_run:
@@ -306,5 +302,5 @@ class Section:
 
 def plan(key: str, title: str, steps: Sequence[str]) -> dict[str, Any]:
     """What a section shows before anything was measured: its steps."""
-    listed = "".join(f"<li>{step}</li>" for step in steps)
-    return payload([Panel(key, title, f'<ol class="kv-steps">{listed}</ol>')])
+    items = "".join(f"<li>{step}</li>" for step in steps)
+    return payload([Panel(key, title, f'<ol class="kv-steps">{items}</ol>')])

@@ -33,16 +33,15 @@ def usable_methods(page: PageBuilder) -> Update:
 
     info = page.lab.model.info
     refused = {name: method_class(name).supports(info) for name in method_names() if name != "dense"}
-    update: Update = {
-        "methods.choices": [(method_class(name).title, name) for name, why in refused.items() if not why]
-    }
     why_not = "".join(
         f'<p class="kv-help">{escape(method_class(name).title)}: {escape(why)}</p>'
         for name, why in refused.items()
         if why
     )
-    update["method-help"] = f'<p class="kv-help">{text.METHODS_ELSEWHERE}</p>{why_not}'
-    return update
+    return {
+        "methods.choices": [(method_class(name).title, name) for name, why in refused.items() if not why],
+        "method-help": f'<p class="kv-help">{text.METHODS_ELSEWHERE}</p>{why_not}',
+    }
 
 
 def chosen_methods(given: Given, most: int) -> Any:

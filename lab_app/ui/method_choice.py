@@ -83,16 +83,16 @@ def copy_label(name: str, number: int) -> str:
     return f"{name} {number}"
 
 
-def too_many(adding: Sequence[str], made: int, copies: int, methods: int, most: int) -> OptionError:
+def too_many(adding: Sequence[str], columns: int, copies: int, methods: int, most: int) -> OptionError:
     """The error that says where the columns come from. It stands beside the switches that add some (those of
     the methods ``adding``), if there are any."""
-    added = made - methods if adding else 0
+    added = columns - methods if adding else 0
     parts = [f"{methods} methods with the full read"]
     parts += [f"{added} by “Also run”"] if added else []
     parts += [f"{copies} duplicated"] if copies else []
     remedy = "Turn one of these switches off, or leave a method out." if added else "Leave a method out."
     return OptionError(
-        f"That makes {made + copies} columns ({listing(parts)}); up to {most} can be compared. {remedy}",
+        f"That makes {columns + copies} columns ({listing(parts)}); up to {most} can be compared. {remedy}",
         field=f"{adding[0]}.columns" if added else "methods",
     )
 
@@ -148,12 +148,12 @@ def standing(name: str, values: Mapping[str, Any]) -> Standing:
 
     cls = method_class(name)
     fields = option_fields(cls)
-    now = {f.name: values.get(f.name, f.default) for f in fields}
-    folded = sum(f.advanced and now[f.name] != f.default for f in fields)
+    current = {f.name: values.get(f.name, f.default) for f in fields}
+    folded = sum(f.advanced and current[f.name] != f.default for f in fields)
     best = Standing(None, "", "", (), folded)
     for key, profile in cls.profiles.items():
         options = dataclasses.asdict(make_options(name, profile_options(name, key)))
-        differ = tuple(f.label for f in fields if now[f.name] != options[f.name])
+        differ = tuple(f.label for f in fields if current[f.name] != options[f.name])
         if not best.nearest or len(differ) < len(best.differ):
             best = Standing(None if differ else key, profile.title, profile.summary, differ, folded)
     return best

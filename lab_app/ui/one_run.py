@@ -7,16 +7,11 @@ from collections.abc import Callable, Iterator
 from backend.base.errors import LabError, RunCancelled
 from lab_app.ui import html, text
 from lab_app.ui.types import Given, Update
-from lab_app.ui.validation import Problem, Problems
+from lab_app.ui.validation import Problems, problems_of
 from lab_app.visits.queue import wait_for_turn
 from lab_app.visits.visits import Visit, VisitStore
 
 LOG = logging.getLogger("lab_app")
-
-
-def unexpected(error: Exception) -> str:
-    """A sentence for the person; the log has the rest."""
-    return text.UNEXPECTED
 
 
 def one_run_in_turn(
@@ -60,9 +55,9 @@ def one_run(
         yield {"status": html.status(stopped, "note")}
     except LabError as error:
         yield {"status": ""} | field_errors(error)
-    except Exception as error:
+    except Exception:
         LOG.exception("a run failed")
-        yield {"status": html.status(unexpected(error), "error")}
+        yield {"status": html.status(text.UNEXPECTED, "error")}
     finally:
         cancel.set()
         visit.cancel = None
@@ -71,12 +66,10 @@ def one_run(
 
 def field_errors(error: LabError | None, slot_of: Callable[[str | None], str]) -> Update:
     """Messages beside their places; ``slot_of`` gives that of a field of the engine's request."""
-    problems = error.problems if isinstance(error, Problems) else () if error is None else (
-        Problem(slot_of(error.field), str(error)),
-    )  # fmt: skip
     slots: dict[str, str] = {}
-    for problem in problems:
-        slots[problem.field] = slots.get(problem.field, "") + html.error(problem.message)
+    for problem in problems_of(error):
+        slot = problem.field if isinstance(error, Problems) else slot_of(problem.field or None)
+        slots[slot] = slots.get(slot, "") + html.error(problem.message)
     return {"errors": slots}
 
 

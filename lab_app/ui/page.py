@@ -22,7 +22,6 @@ import gradio as gr
 from backend.base.errors import LabError
 from lab_app.ui import html, text
 from lab_app.ui.components import hidden_button
-from lab_app.ui.one_run import unexpected
 from lab_app.ui.page_widgets import Answer, PageWidgets, merged
 from lab_app.ui.streaming import coalesced
 from lab_app.ui.types import Given, Update
@@ -233,7 +232,7 @@ class PageBuilder(PageWidgets):
     def _sent(self, visit: Visit, names: Sequence[str], values: Sequence[Any]) -> Sent:
         """The value that a browser sent for each of the boxes ``names``."""
         by_widget = {w._id: value for w, value in zip(self.boxes(names), values, strict=True)}
-        read: dict[int, Given] = {}
+        forms: dict[int, Given] = {}
         sent: Sent = {}
         for page, name in self._places(names):
             home = page.home.get(name)
@@ -241,9 +240,9 @@ class PageBuilder(PageWidgets):
             if home is None:
                 sent[page.key, name] = by_widget[widget._id]
                 continue
-            if widget._id not in read:
-                read[widget._id] = page.standing(visit).read(home, page.fields[home], by_widget[widget._id])
-            sent[page.key, name] = read[widget._id][name]
+            if widget._id not in forms:
+                forms[widget._id] = page.standing(visit).read(home, page.fields[home], by_widget[widget._id])
+            sent[page.key, name] = forms[widget._id][name]
         return sent
 
     def box_values(
@@ -331,6 +330,6 @@ class PageBuilder(PageWidgets):
             return act(self.lab.visit(visit_id))
         except LabError as error:
             return self.applied({"status": html.status(str(error), "error")})
-        except Exception as error:
+        except Exception:
             LOG.exception("a handler of %s failed", self.key)
-            return self.applied({"status": html.status(unexpected(error), "error")})
+            return self.applied({"status": html.status(text.UNEXPECTED, "error")})

@@ -58,13 +58,13 @@ def marked(record: RunRecord, selection: Selection) -> tuple[int, int] | None:
 def choices(record: RunRecord, agent: Any, method: Any, segment: Any) -> Update:
     """The three selectors with their choices, and the selection itself."""
     selection = read_selection(record, agent, method, segment)
-    looks = words.styles(record)
+    styles = words.styles(record)
     return {
         "selection": selection,
         "pick_agent": (
             [(words.agent_name(record.request.pipeline, a), str(a)) for a in record.agents],
             str(selection.agent),
         ),
-        "pick_method": ([(looks[label].name, label) for label in record.labels], selection.method),
+        "pick_method": ([(styles[label].name, label) for label in record.labels], selection.method),
         "pick_segment": (segments(record, selection), selection.span or ""),
     }

@@ -26,6 +26,13 @@ class Problems(LabError):
         self.problems = tuple(problems)
 
 
+def problems_of(error: LabError | None) -> tuple[Problem, ...]:
+    """The problems of an error, each with the field of the engine's request or the box that it is about."""
+    if isinstance(error, Problems):
+        return error.problems
+    return () if error is None else (Problem(error.field or "", str(error)),)
+
+
 @dataclass(frozen=True)
 class NumberField:
     """A number that a person types: its label, the least and the most, and whether it is a whole one."""
@@ -77,10 +84,7 @@ class FormReader:
         try:
             return read()
         except LabError as error:
-            problems = (
-                error.problems if isinstance(error, Problems) else (Problem(error.field or "", str(error)),)
-            )
-            for problem in problems:
+            for problem in problems_of(error):
                 where = place if isinstance(place, str) else place(problem.field)
                 self.problems.append(Problem(where, problem.message))
         return None

@@ -65,8 +65,8 @@ class LayoutWorker:
         wait([layout], seconds)
         if not layout.done():
             return tuple(views)
-        drawn = anchor_map(record, chosen.agent, method, chosen.span, _result(layout))
-        return tuple(drawn if view.key == MAP else view for view in views)
+        figure = anchor_map(record, chosen.agent, method, chosen.span, _result(layout))
+        return tuple(figure if view.key == MAP else view for view in views)
 
     def pending(self, record: RunRecord, chosen: Selection) -> bool:
         """Is the layout of this selection's map still on its way?"""
