@@ -2,8 +2,8 @@
 
     python benchmarks/blend_ratio.py --preset documents-5 --count 200
 
-The exact mask's mean error should fall with the share; whether it does is said per choice, with the paired
-95% interval of every step.
+The exact mask's mean error should fall with the share; whether it does is reported per choice, with the
+paired 95% interval of every step.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ def main() -> None:
     parser.add_argument("--masks", nargs="+", default=list(MASKS), choices=MASKS)
     parser.add_argument("--ratios", nargs="+", type=float, default=list(RATIOS))
     parser.add_argument("--out", type=Path, help="keep the record in a file")
-    asked = parser.parse_args()
-    preset = load_preset(asked.preset)
-    examples = preset_requests(preset, asked.count, asked.seed)
+    args = parser.parse_args()
+    preset = load_preset(args.preset)
+    examples = preset_requests(preset, args.count, args.seed)
     request = BlendRequest(
-        preset.pipeline, tuple(dict(e.values) for e in examples), asked.agent, tuple(asked.choices),
-        tuple(asked.masks), tuple(asked.ratios),
+        preset.pipeline, tuple(dict(e.values) for e in examples), args.agent, tuple(args.choices),
+        tuple(args.masks), tuple(args.ratios),
     )  # fmt: skip
-    for event in Lab(LabSession(load_model(asked.model))).study(request):
+    for event in Lab(LabSession(load_model(args.model))).study(request):
         if isinstance(event, Progress):
             print(f"\r{event.text}", end="", file=sys.stderr)
             continue
         print(file=sys.stderr)
-        if asked.out:
-            asked.out.write_bytes(event.to_bytes())
-        print(json.dumps(told(event, asked.preset)))
+        if args.out:
+            args.out.write_bytes(event.to_bytes())
+        print(json.dumps(summary(event, args.preset)))
 
 
-def told(study: BlendStudy, preset: str) -> dict[str, object]:
+def summary(study: BlendStudy, preset: str) -> dict[str, object]:
     """The record's means and intervals as JSON."""
     rows = []
     for choice in study.request.choices:

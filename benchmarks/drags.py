@@ -1,9 +1,9 @@
 """Drags of gamma, one visitor's and many at once: ``python benchmarks/drags.py [--visitors 20]``.
 
 Everybody runs the page's scenario, then draws gamma of KVCOMM from 0.1 to 0.9 in 17 steps of 50 ms. As in a
-browser, what moves while an answer is on its way is sent when it has come, and only the last of it. Told are
-the time to the first change on the page, the changes that came, and the time from the end of the drag to its
-last state. Then every other control of KVCOMM is moved by itself, to a value that was not seen before.
+browser, what moves while an answer is on its way is sent when it has come, and only the last of it. Reported
+are the time to the first change on the page, the changes that came, and the time from the end of the drag to
+its last state. Then every other control of KVCOMM is moved by itself, to a value that was not seen before.
 """
 
 from __future__ import annotations
@@ -67,43 +67,37 @@ def move(visitor: Visitor, page: Page, values: Mapping[str, Any]) -> list[float]
         for number, event in page.events.items()
         if [form, "input"] in event["targets"] and event["types"]["generator"]
     ]
-    event = page.events[number]
-    seen: list[float] = []
+    changes: list[float] = []
 
-    def saw(message: str) -> bool:
+    def note_change(message: str) -> bool:
         if '"process_generating"' in message and "kv-agent" in message:
-            seen.append(time.perf_counter())
+            changes.append(time.perf_counter())
         return False
 
     for name, value in values.items():
         visitor.put(f"{OPTION}{name}", value)
-    data = [
-        None if page.components[known]["type"] == "state" else visitor.values[known]
-        for known in event["inputs"]
-    ]
-    body = {"data": data, "fn_index": number, "session_hash": visitor.tab, "event_data": None}
-    answer = visitor.send(json.dumps(body), saw)
+    answer = visitor.send(visitor.body(number), note_change)
     if not answer.success:
         raise SystemExit(f"a control was not answered: {answer.messages[-1][:300]}")
-    return seen
+    return changes
 
 
 def drag(visitor: Visitor, page: Page) -> Drag:
     """Draw the slider of gamma."""
-    seen: list[float] = []
+    changes: list[float] = []
     began = time.perf_counter()
     at = -1
     while at < STEPS - 1:
         at = min(STEPS - 1, int((time.perf_counter() - began) / STEP_SECONDS))
-        seen += move(visitor, page, {"gamma": round(0.1 + 0.8 * at / (STEPS - 1), 3)})
-    if not seen:
+        changes += move(visitor, page, {"gamma": round(0.1 + 0.8 * at / (STEPS - 1), 3)})
+    if not changes:
         raise SystemExit("a drag changed nothing on the page")
     over = began + (STEPS - 1) * STEP_SECONDS
-    return Drag(1e3 * (seen[0] - began), 1e3 * max(0.0, seen[-1] - over), len(seen))
+    return Drag(1e3 * (changes[0] - began), 1e3 * max(0.0, changes[-1] - over), len(changes))
 
 
 @contextmanager
-def one_who_ran(address: str, page: Page, number: int = 0) -> Iterator[Visitor]:
+def visitor_after_run(address: str, page: Page, number: int = 0) -> Iterator[Visitor]:
     """A visitor with full pools and a run on the screen."""
     transport = httpx.HTTPTransport(local_address=f"127.0.2.{number + 1}")
     with httpx.Client(base_url=address, timeout=300, transport=transport) as client:
@@ -121,11 +115,11 @@ def one_who_ran(address: str, page: Page, number: int = 0) -> Iterator[Visitor]:
 
 
 def controls(address: str, page: Page, times: int) -> dict[str, dict[str, float]]:
-    """Every control moved away and back, each time behind a run of its own, which knows nothing of earlier
-    moves; medians of the milliseconds to the first change and to the last."""
-    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in CONTROLS}
+    """Every control moved away and back, each time after a run of its own, without earlier moves; medians
+    of the milliseconds to the first change and to the last."""
+    timings: dict[str, list[tuple[float, float]]] = {name: [] for name in CONTROLS}
     for _ in range(times):
-        with one_who_ran(address, page) as visitor:
+        with visitor_after_run(address, page) as visitor:
             form = visitor.values[page.fields[GAMMA][0]]
             usual = {
                 name: form[page.fields[f"{OPTION}{name}"][1]] for each in CONTROLS.values() for name in each
@@ -133,16 +127,16 @@ def controls(address: str, page: Page, times: int) -> dict[str, dict[str, float]
             move(visitor, page, {"gamma": 0.31})  # reads dense's caches again
             for name, values in CONTROLS.items():
                 began = time.perf_counter()
-                if not (seen := move(visitor, page, values)):
+                if not (changes := move(visitor, page, values)):
                     raise SystemExit(f"{name}: nothing changed on the page")
-                taken[name].append((1e3 * (seen[0] - began), 1e3 * (seen[-1] - began)))
-                move(visitor, page, {known: usual[known] for known in values})
+                timings[name].append((1e3 * (changes[0] - began), 1e3 * (changes[-1] - began)))
+                move(visitor, page, {key: usual[key] for key in values})
     return {
         name: {
             "first_change_ms": round(statistics.median(first for first, _ in each), 1),
             "whole_ms": round(statistics.median(last for _, last in each), 1),
         }
-        for name, each in taken.items()
+        for name, each in timings.items()
     }
 
 
@@ -150,28 +144,29 @@ def drags(address: str, page: Page, visitors: int, times: int) -> list[Drag]:
     """So many drags of each visitor; all begin each at once."""
     ready = threading.Barrier(visitors)
 
-    def one(number: int) -> list[Drag]:
-        with one_who_ran(address, page, number) as visitor:
-            made = []
+    def repeat_drag(number: int) -> list[Drag]:
+        with visitor_after_run(address, page, number) as visitor:
+            results = []
             for _ in range(times):
                 visitor.put(GAMMA, 0.3)
                 ready.wait()
-                made.append(drag(visitor, page))
-            return made
+                results.append(drag(visitor, page))
+            return results
 
     with ThreadPoolExecutor(visitors) as chairs:
-        return [made for each in chairs.map(one, range(visitors)) for made in each[1:]]  # the first warms up
+        # the first of each visitor warms up
+        return [each for series in chairs.map(repeat_drag, range(visitors)) for each in series[1:]]
 
 
-def told(made: list[Drag]) -> dict[str, Any]:
+def summary(results: list[Drag]) -> dict[str, Any]:
     """Medians, and the slowest."""
     return {
-        "drags": len(made),
-        "first_change_ms": round(statistics.median(d.first_ms for d in made), 1),
-        "slowest_first_change_ms": round(max(d.first_ms for d in made), 1),
-        "settled_ms": round(statistics.median(d.settled_ms for d in made), 1),
-        "slowest_settled_ms": round(max(d.settled_ms for d in made), 1),
-        "changes": statistics.median(d.changes for d in made),
+        "drags": len(results),
+        "first_change_ms": round(statistics.median(d.first_ms for d in results), 1),
+        "slowest_first_change_ms": round(max(d.first_ms for d in results), 1),
+        "settled_ms": round(statistics.median(d.settled_ms for d in results), 1),
+        "slowest_settled_ms": round(max(d.settled_ms for d in results), 1),
+        "changes": statistics.median(d.changes for d in results),
     }
 
 
@@ -183,20 +178,20 @@ def main() -> int:
         "--times", type=int, default=4, help="drags of each, of which the first does not count"
     )
     parser.add_argument("--json", help="where to write the report")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         process, address = serve(Path(folder) / "server.log", [])
         try:
             with httpx.Client(base_url=address, timeout=120) as client:
                 page = Page(client)
-            by_control = controls(address, page, asked.times)
-            alone = told(drags(address, page, 1, 3 * asked.times))
-            together = told(drags(address, page, asked.visitors, asked.times))
+            by_control = controls(address, page, args.times)
+            alone = summary(drags(address, page, 1, 3 * args.times))
+            together = summary(drags(address, page, args.visitors, args.times))
         finally:
             process.terminate()
             process.wait(30)
     report = {
-        "visitors": asked.visitors,
+        "visitors": args.visitors,
         "controls": by_control,
         "alone": alone,
         "together": together,
@@ -207,8 +202,8 @@ def main() -> int:
     }
     text = json.dumps(report, indent=1)
     print(text)
-    if asked.json:
-        Path(asked.json).write_text(text + "\n", encoding="utf-8")
+    if args.json:
+        Path(args.json).write_text(text + "\n", encoding="utf-8")
     return 0
 
 

@@ -98,7 +98,7 @@ class Fuzzer:
         self.visitor = Visitor(self.page, self.client)
         self.visitor.arrive()
         self.random = random.Random(seed)
-        self.seen: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self.failed: list[dict[str, Any]] = []
         self.slowest: dict[str, float] = {}
 
@@ -106,35 +106,35 @@ class Fuzzer:
         """Make so many calls, and say on stderr how it goes."""
         kinds = (self.boxes, self.boxes, self.body, self.path, self.upload, self.stranger)
         began_all = time.monotonic()
-        for done in range(calls):
-            if done % 250 == 0:
+        for index in range(calls):
+            if index % 250 == 0:
                 spent = time.monotonic() - began_all
-                print(f"{done} of {calls} calls, {spent:.0f} s, {len(self.failed)} failed", file=sys.stderr)
+                print(f"{index} of {calls} calls, {spent:.0f} s, {len(self.failed)} failed", file=sys.stderr)
             kind = self.random.choice(kinds)
             state, began = self.random.getstate(), time.monotonic()
             try:
-                said = kind()
+                answer = kind()
             except RefusedError as error:
-                said = f"{error.status} {error.said}"
+                answer = f"{error.status} {error.message}"
             except httpx.TimeoutException:
-                said = "hang"
+                answer = "hang"
             except (httpx.HTTPError, UnicodeError) as error:
-                said = f"client {type(error).__name__}"  # what no client can send
-            self.judge(kind.__name__, said, time.monotonic() - began, hash(state))
+                answer = f"client {type(error).__name__}"  # what no client can send
+            self.judge(kind.__name__, answer, time.monotonic() - began, hash(state))
         self.client.close()
 
-    def judge(self, kind: str, said: str, seconds: float, state: int) -> None:
+    def judge(self, kind: str, answer: str, seconds: float, state: int) -> None:
         """Count a call, and keep it if it failed."""
-        status = said.split(" ", 1)[0][:6]
-        bad = [shown for shown in SHOWN if shown in said]
-        if said == "hang" or seconds > HANG:
+        status = answer.split(" ", 1)[0][:6]
+        bad = [shown for shown in SHOWN if shown in answer]
+        if answer == "hang" or seconds > HANG:
             bad.append("hang")
         if status.startswith("5") and status not in ("503", "507"):
             bad.append(f"status {status}")
-        self.seen[f"{kind} {status}"] += 1
+        self.counts[f"{kind} {status}"] += 1
         self.slowest[kind] = max(self.slowest.get(kind, 0.0), seconds)
         if bad:
-            self.failed.append({"kind": kind, "why": bad, "said": said[:500], "state": state})
+            self.failed.append({"kind": kind, "why": bad, "said": answer[:500], "state": state})
 
     def strange(self, depth: int = 0) -> Any:
         """A value that no box would hold."""
@@ -149,7 +149,7 @@ class Fuzzer:
         """An event of the page with strange values in some of its boxes."""
         number = self.random.choice(list(self.page.events))
         event = self.page.events[number]
-        data = [self.visitor.values[known] for known in event["inputs"]]
+        data = [self.visitor.values[widget] for widget in event["inputs"]]
         for index in range(len(data)):
             if self.random.random() < 0.15:
                 data[index] = self.strange()
@@ -213,21 +213,21 @@ class Fuzzer:
         path = self.random.choice((*answer.json()[:1], "/etc/passwd", "http://example.com/", ""))
         file = {"path": path, "orig_name": name, "meta": {"_type": "gradio.FileData"}}
         self.visitor.put("kv-upload", file)
-        done = self.visitor.do("kv-upload", "upload")
+        result = self.visitor.do("kv-upload", "upload")
         self.visitor.put("kv-upload", None)
-        return f"200 {done.text}"
+        return f"200 {result.text}"
 
     def stranger(self) -> str:
         """An event from a tab that never arrived."""
-        known, self.visitor.tab = self.visitor.tab, str(self.random.random())
+        tab, self.visitor.tab = self.visitor.tab, str(self.random.random())
         try:
             return self.boxes()
         finally:
-            self.visitor.tab = known
+            self.visitor.tab = tab
 
 
 def fuzz_files(count: int, seed: int, record: bytes) -> list[dict[str, Any]]:
-    """Presets and records with bytes changed: each is read, or told why not."""
+    """Presets and records with bytes changed: each loads or raises a LabError."""
     drawn, failed = random.Random(seed), []
     presets = [path.read_bytes() for path in (ROOT / "presets").rglob("*.yaml")] or [
         json.dumps({"name": name}).encode() for name in preset_names()
@@ -280,26 +280,26 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", help="where to write the report")
-    asked = parser.parse_args()
-    blocks, address = None, asked.address
+    args = parser.parse_args()
+    blocks, address = None, args.address
     if address is None:
         from lab_app.server.serve import serve
 
         blocks, address = serve(port=0, block=False)
-    fuzzer, began = Fuzzer(address, asked.seed), time.monotonic()
-    fuzzer.run(asked.calls)
+    fuzzer, began = Fuzzer(address, args.seed), time.monotonic()
+    fuzzer.run(args.calls)
     failed = fuzzer.failed + fuzz_files(
-        asked.files, asked.seed, (ROOT / "presets/first_run.kvrun").read_bytes()
+        args.files, args.seed, (ROOT / "presets/first_run.kvrun").read_bytes()
     )
     report = {
-        "calls": asked.calls, "files": asked.files, "seed": asked.seed, "seconds": time.monotonic() - began,
-        "answers": dict(sorted(fuzzer.seen.items())), "slowest_s": fuzzer.slowest, "failed": failed,
+        "calls": args.calls, "files": args.files, "seed": args.seed, "seconds": time.monotonic() - began,
+        "answers": dict(sorted(fuzzer.counts.items())), "slowest_s": fuzzer.slowest, "failed": failed,
     }  # fmt: skip
-    if asked.json:
-        Path(asked.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(f"{asked.calls} calls, {asked.files} files, {len(failed)} failed")
-    for one in failed[:20]:
-        print(json.dumps(one))
+    if args.json:
+        Path(args.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    print(f"{args.calls} calls, {args.files} files, {len(failed)} failed")
+    for failure in failed[:20]:
+        print(json.dumps(failure))
     if blocks is not None:
         blocks.close(verbose=False)
     return 1 if failed else 0

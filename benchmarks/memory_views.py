@@ -39,24 +39,24 @@ READERS = ("dense", "naive", "epic", "prophetkv", "cacheblend")
 
 
 def half(own: Tensor, master: Tensor) -> tuple[int, Tensor]:
-    kept = own.to(torch.float16)
-    return kept.numel() * kept.element_size(), kept.float()
+    stored = own.to(torch.float16)
+    return stored.numel() * stored.element_size(), stored.float()
 
 
 def eight_bits(own: Tensor, master: Tensor) -> tuple[int, Tensor]:
-    kept = pack(own)
-    return kept.bytes, kept.unpack()
+    stored = pack(own)
+    return stored.bytes, stored.unpack()
 
 
 def eight_bit_offsets(own: Tensor, master: Tensor) -> tuple[int, Tensor]:
-    kept = pack(own - master)
-    return kept.bytes, master + kept.unpack()
+    stored = pack(own - master)
+    return stored.bytes, master + stored.unpack()
 
 
 def differences(tolerance: float) -> Callable[[Tensor, Tensor], tuple[int, Tensor]]:
     def view(own: Tensor, master: Tensor) -> tuple[int, Tensor]:
-        kept = mirror(own, master, tolerance)
-        return kept.bytes, kept.restore(master)
+        stored = mirror(own, master, tolerance)
+        return stored.bytes, stored.restore(master)
 
     return view
 
@@ -75,11 +75,11 @@ class Sums:
     """Bytes, and squares of errors and values, over all siblings."""
 
     def __init__(self) -> None:
-        self.kept = 0
+        self.bytes = 0
         self.error, self.size = torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
 
-    def add(self, kept: int, own: Tensor, back: Tensor) -> None:
-        self.kept += kept
+    def add(self, size: int, own: Tensor, back: Tensor) -> None:
+        self.bytes += size
         self.error += (own.double() - back.double()).square().flatten(1).sum(dim=1)
         self.size += own.double().square().flatten(1).sum(dim=1)
 
@@ -98,7 +98,7 @@ def measure(preset_name: str, model_name: str, requests: int, seed: int) -> dict
         log = SampleLog("views", 1 << 34)
         state = RequestState(pipeline, engine, log)
         state.start(pipeline.check_values(example.values))
-        seen: set[int] = set()
+        numbers: set[int] = set()
         for agent in pipeline.order:
             context = state.context(agent)
             for reader in READERS:
@@ -116,12 +116,12 @@ def measure(preset_name: str, model_name: str, requests: int, seed: int) -> dict
                     base = sample.base.slice(0, end - span.start)
                     own, master = (torch.stack([x.keys, x.values]).float() for x in (read, base))
                     for name, view in VIEWS.items():
-                        kept, back = view(own, master)
-                        sums[reader][name].add(kept, own, back)
+                        size, back = view(own, master)
+                        sums[reader][name].add(size, own, back)
                     if reader == READERS[0]:
                         raw, siblings = raw + own.numel() * own.element_size(), siblings + 1
-                        if sample.number not in seen:
-                            seen.add(sample.number)
+                        if sample.number not in numbers:
+                            numbers.add(sample.number)
                             masters += master.numel() * master.element_size()
             if agent != pipeline.order[-1]:
                 limit = Decoding(max_new_tokens=pipeline.agent(agent).max_new_tokens)
@@ -130,12 +130,12 @@ def measure(preset_name: str, model_name: str, requests: int, seed: int) -> dict
     rows = {
         reader: {
             name: {
-                "of_raw": round(found.kept / raw, 4),
-                "with_masters_of_raw": round((found.kept + masters) / raw, 4),
-                "keys_error": found.errors[0],
-                "values_error": found.errors[1],
+                "of_raw": round(total.bytes / raw, 4),
+                "with_masters_of_raw": round((total.bytes + masters) / raw, 4),
+                "keys_error": total.errors[0],
+                "values_error": total.errors[1],
             }
-            for name, found in views.items()
+            for name, total in views.items()
         }
         for reader, views in sums.items()
     }

@@ -70,14 +70,14 @@ def main() -> int:
                     mixing[outcome.method].append(outcome.timing.parts_ms["correct"])
     rows = {}
     for label in CODECS:
-        mine = [v for v in views if v.method == label]
-        raw, kept = (sum(int(getattr(v, n).sum()) for v in mine) for n in ("offset_bytes", "stored_bytes"))
+        pools = [v for v in views if v.method == label]
+        raw, stored = (sum(int(getattr(v, n).sum()) for v in pools) for n in ("offset_bytes", "stored_bytes"))
         rows[label] = {
-            "small": pooled(mine, "small"),
-            "offset_rms": pooled(mine, "offset_size"),
-            "error_rms": pooled(mine, "stored_error"),
-            "largest_error": max(v.largest_error for v in mine),
-            "kept_of_raw": round(kept / raw, 4),
+            "small": pooled(pools, "small"),
+            "offset_rms": pooled(pools, "offset_size"),
+            "error_rms": pooled(pools, "stored_error"),
+            "largest_error": max(v.largest_error for v in pools),
+            "kept_of_raw": round(stored / raw, 4),
             "raw_mib": round(raw / 2**20, 2),
             "mix_ms": round(statistics.median(mixing[label]), 2) if mixing[label] else None,
             "mixed": len(mixing[label]),

@@ -44,22 +44,22 @@ OTHERS = {
 
 def choices() -> tuple[MethodChoice, ...]:
     """Dense, naive, every profile, and single changes of the published and the corrected one."""
-    found = [MethodChoice("dense"), MethodChoice("naive")]
-    found += [MethodChoice("kvcomm", profile_options("kvcomm", name), name) for name in PROFILES]
-    found += [MethodChoice("kvcomm", options, name) for name, options in OTHERS.items()]
+    methods = [MethodChoice("dense"), MethodChoice("naive")]
+    methods += [MethodChoice("kvcomm", profile_options("kvcomm", name), name) for name in PROFILES]
+    methods += [MethodChoice("kvcomm", options, name) for name, options in OTHERS.items()]
     # what the corrected profile's estimates are worth where as many texts are shared
     corrected = profile_options("kvcomm", "corrected") | {"gate": "entropy"}
-    found.append(MethodChoice("kvcomm", corrected, "corrected, entropy gate"))
-    return tuple(found)
+    methods.append(MethodChoice("kvcomm", corrected, "corrected, entropy gate"))
+    return tuple(methods)
 
 
-def left(record: RunRecord, outcome: Outcome) -> dict[str, float]:
+def remaining_share(record: RunRecord, outcome: Outcome) -> dict[str, float]:
     """Per segment group of one outcome: the fraction of key offsets that is left."""
     probe = next(p for p in record.offsets if p.agent == outcome.agent)
     prompt = record.prompts[probe.prompt]
     assert outcome.key_error is not None
     remaining = outcome.key_error * probe.key_norm
-    found: dict[str, float] = {}
+    fractions: dict[str, float] = {}
     placeholders = 0
     for span in prompt.spans:
         if span.end == span.start or span.start == 0:
@@ -70,8 +70,8 @@ def left(record: RunRecord, outcome: Outcome) -> dict[str, float]:
             continue
         placeholders += span.kind == "placeholder"
         group = ("first" if placeholders == 1 else "later") + f" {span.kind}"
-        found[group] = float(np.sqrt(np.square(remaining[:, at]).sum())) / whole
-    return found
+        fractions[group] = float(np.sqrt(np.square(remaining[:, at]).sum())) / whole
+    return fractions
 
 
 def interval(values: list[float], rng: np.random.Generator) -> dict[str, float | int]:
@@ -99,10 +99,10 @@ def main() -> int:
     preset = load_preset(args.preset)
     examples = preset_requests(preset, args.requests + args.warmup)
     session = LabSession(load_model("embedded"))
-    wanted = tuple(m for m in choices() if not args.only or m.label in ("dense", *args.only))
+    methods = tuple(m for m in choices() if not args.only or m.label in ("dense", *args.only))
     longest = preset.pipeline.longest_answer
     request = RunRequest(
-        preset.pipeline, dict(examples[0].values), wanted, decoding=Decoding(max_new_tokens=longest)
+        preset.pipeline, dict(examples[0].values), methods, decoding=Decoding(max_new_tokens=longest)
     )
     for _ in session.warm_up(request, examples[: args.warmup]):
         pass
@@ -122,7 +122,7 @@ def main() -> int:
                     counts[label]["agents"] += 1
                     counts[label]["reused"] += outcome.state == "reused"
                     if label != "dense" and outcome.state == "reused":
-                        for group, value in left(record, outcome).items():
+                        for group, value in remaining_share(record, outcome).items():
                             fractions[label][group].append(value)
     rng = np.random.default_rng(0)
     total = args.requests

@@ -77,8 +77,8 @@ def import_seconds(repeats: int) -> list[float]:
     """Seconds that ``import lab_app.server.serve`` takes in fresh processes."""
     out = []
     for _ in range(repeats):
-        done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True)
-        out.append(float(done.stdout))
+        process = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True)
+        out.append(float(process.stdout))
     return out
 
 
@@ -162,8 +162,8 @@ def one_visit(browser: Any, address: str, tabs: Sequence[str]) -> dict[str, floa
     devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
 
     def processor() -> float:
-        found = devtools.send("Performance.getMetrics")["metrics"]
-        return float(next(m["value"] for m in found if m["name"] == "TaskDuration"))
+        metrics = devtools.send("Performance.getMetrics")["metrics"]
+        return float(next(m["value"] for m in metrics if m["name"] == "TaskDuration"))
 
     def seconds_until(selector: str, began: float) -> float:
         page.locator(selector).first.wait_for(timeout=PATIENCE_MS)
@@ -183,7 +183,7 @@ def one_visit(browser: Any, address: str, tabs: Sequence[str]) -> dict[str, floa
     out |= {"browser_cpu_s": processor(), "events": len(events)}
     for key in tabs[1:]:  # the first is open
         names = ("first_figure_s", "figures_s", "slowest_figure_s", "figures")
-        out |= {f"{key}_{name}": found for name, found in zip(names, page.evaluate(OPEN, key), strict=True)}
+        out |= {f"{key}_{name}": value for name, value in zip(names, page.evaluate(OPEN, key), strict=True)}
     page.locator("#kv-warm-first input").uncheck()  # a run with nothing before it
     settled(page, lambda: len(events))
     out["first_token_s"] = click_seconds(page)
@@ -200,9 +200,9 @@ def offered_seconds(browser: Any, address: str) -> float:
     page.goto(address, wait_until="commit", timeout=PATIENCE_MS)
     page.locator("body[data-kv-visit]").wait_for(timeout=PATIENCE_MS)
     settled(page, lambda: len(events))
-    found = click_seconds(page)
+    seconds = click_seconds(page)
     context.close()
-    return found
+    return seconds
 
 
 def click_seconds(page: Any) -> float:

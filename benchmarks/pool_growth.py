@@ -40,10 +40,10 @@ def main() -> None:
                 if isinstance(event, RunDone):
                     finals += [o for o in event.record.outcomes if o.agent == preset.pipeline.final]
         for choice in METHODS:
-            mine = [o for o in finals if o.method == choice.label]
-            reused = [o for o in mine if o.state == "reused"]
-            right, of_reused = sum(bool(o.correct) for o in mine), sum(bool(o.correct) for o in reused)
-            print(f"  {choice.label}: right {right} of {len(mine)}")
+            outcomes = [o for o in finals if o.method == choice.label]
+            reused = [o for o in outcomes if o.state == "reused"]
+            right, of_reused = sum(bool(o.correct) for o in outcomes), sum(bool(o.correct) for o in reused)
+            print(f"  {choice.label}: right {right} of {len(outcomes)}")
             print(f"    reused {len(reused)}, of these {of_reused} right")
 
 

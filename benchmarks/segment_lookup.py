@@ -42,11 +42,11 @@ def measure(segments: int, look_ups: int, seed: int) -> dict[str, float | int]:
             ids[-rng.integers(1, 5)] += (
                 VOCABULARY  # further inside, one token already costs more than tau allows
             )
-        asked = ids.tolist()
+        tokens = ids.tolist()
         began = time.perf_counter()
-        [(_, found, _)] = store.find(owner, asked, [cut])
+        [(_, match, _)] = store.find(owner, tokens, [cut])
         times[changed].append((time.perf_counter() - began) * 1e3)
-        hits[changed] += found is not None
+        hits[changed] += match is not None
     prompt = prompts[:8].reshape(-1).tolist()
     many = [Cut(at, at + TOKENS) for at in range(0, len(prompt) - TOKENS, TOKENS // 2)]
     whole = []

@@ -5,8 +5,8 @@
 Each attack goes on for its share of the time, up to a number of tries, from an address of its own of this
 machine (127.0.0.2 and on); nothing else is attacked. Twenty honest visitors open the page, run the scenario
 and leave, and somebody asks for the server's health twice a second. They come one after the other, a second
-apart, before the first attack: what so many at once cost is no attack's doing, and is told by itself. A
-failure is a visitor or a health check that got no good answer.
+apart, before the first attack: the cost of so many at once is no attack's effect, and is reported by itself.
+A failure is a visitor or a health check that got no good answer.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ class Siege:
         with subprocess.Popen(asking, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             for line in process.stdout:
-                seconds, said = line.split(maxsplit=1)
+                seconds, answer = line.split(maxsplit=1)
                 self.healths.append((self.under, float(seconds)))
-                if said.strip() != "200":
-                    self.failed.append(f"health: {said.strip()}"[:300])
+                if answer.strip() != "200":
+                    self.failed.append(f"health: {answer.strip()}"[:300])
                 if self.over.is_set():
                     process.kill()
 
@@ -133,8 +133,8 @@ class Siege:
         """One kind of attack, from several connections, until its time or its tries are over."""
         kind = ATTACKS[number]
         self.under = kind.__name__
-        counted = self.answers.setdefault(kind.__name__, Counter())
-        ends, left, guard = time.monotonic() + seconds, iter(range(most)), threading.Lock()
+        answers = self.answers.setdefault(kind.__name__, Counter())
+        ends, tries, guard = time.monotonic() + seconds, iter(range(most)), threading.Lock()
         source = f"127.0.0.{number + 2}"
 
         def hand(_: int) -> None:
@@ -142,16 +142,16 @@ class Siege:
             with httpx.Client(base_url=self.address, timeout=30, transport=transport) as client:
                 while time.monotonic() < ends:
                     with guard:
-                        if next(left, None) is None:
+                        if next(tries, None) is None:
                             return
                     try:
-                        said = kind(self, Attacker(self, client, source, ends))
+                        answer = kind(self, Attacker(self, client, source, ends))
                     except RefusedError as error:
-                        said = str(error.status)
+                        answer = str(error.status)
                     except (httpx.HTTPError, OSError) as error:
-                        said = type(error).__name__
+                        answer = type(error).__name__
                     with guard:
-                        counted[said] += 1
+                        answers[answer] += 1
 
         with ThreadPoolExecutor(HANDS) as hands:
             list(hands.map(hand, range(HANDS)))
@@ -169,11 +169,11 @@ class Attacker:
 
     def send(self, head: str, content: bytes = b"") -> socket.socket:
         """A connection on which a request was sent, as far as ``head`` goes."""
-        found = self.connect()
-        found.sendall(head.replace("\n", "\r\n").encode() + content)
-        return found
+        connection = self.connect()
+        connection.sendall(head.replace("\n", "\r\n").encode() + content)
+        return connection
 
-    def rest(self, seconds: float) -> None:
+    def pause(self, seconds: float) -> None:
         """Wait, not past the end of the attack."""
         time.sleep(max(0.0, min(seconds, self.ends - time.monotonic())))
 
@@ -187,12 +187,12 @@ def status(connection: socket.socket) -> str:
 
 def made_up_sessions(siege: Siege, by: Attacker) -> str:
     """Open the heartbeats of sessions that never were, many at once, and close them."""
-    asked = f"/gradio_api/heartbeat/{{}} HTTP/1.1\nHost: {_host(siege)}\n\n"
-    kept = [by.send("GET " + asked.format(secrets.token_hex(6))) for _ in range(OPEN // 4)]
-    said = Counter(map(status, kept))
-    for one in kept:
-        one.close()
-    return " ".join(f"{many} x {what}" for what, many in sorted(said.items()))
+    head = f"/gradio_api/heartbeat/{{}} HTTP/1.1\nHost: {_host(siege)}\n\n"
+    connections = [by.send("GET " + head.format(secrets.token_hex(6))) for _ in range(OPEN // 4)]
+    answers = Counter(map(status, connections))
+    for connection in connections:
+        connection.close()
+    return " ".join(f"{many} x {what}" for what, many in sorted(answers.items()))
 
 
 def made_up_calls(siege: Siege, by: Attacker) -> str:
@@ -241,10 +241,10 @@ def huge_bodies(siege: Siege, by: Attacker) -> str:
 
 def large_headers(siege: Siege, by: Attacker) -> str:
     """One header of 60 kB, and 60,000 headers."""
-    said = [str(by.client.get("/healthz", headers={"X-Large": "x" * 60_000}).status_code)]
-    with by.send(f"GET /healthz HTTP/1.1\nHost: {_host(siege)}\n" + "a:\n" * 60_000 + "\n") as many:
-        said.append(status(many))
-    return " ".join(said)
+    answers = [str(by.client.get("/healthz", headers={"X-Large": "x" * 60_000}).status_code)]
+    with by.send(f"GET /healthz HTTP/1.1\nHost: {_host(siege)}\n" + "a:\n" * 60_000 + "\n") as connection:
+        answers.append(status(connection))
+    return " ".join(answers)
 
 
 def cancel_storm(siege: Siege, by: Attacker) -> str:
@@ -275,10 +275,10 @@ def shares(siege: Siege, by: Attacker) -> str:
         file = {"path": sent.json()[0], "orig_name": "x.kvrun", "meta": {"_type": "gradio.FileData"}}
         visitor.put("kv-upload", file)
         visitor.take("kv-upload", "upload")
-        taken = 0
-        while taken < 30 and "#r=" in visitor.do("kv-share").text:
-            taken += 1
-        return f"{taken} taken"
+        count = 0
+        while count < 30 and "#r=" in visitor.do("kv-share").text:
+            count += 1
+        return f"{count} taken"
     finally:
         visitor.leave()
 
@@ -290,37 +290,37 @@ def unknown_tokens(siege: Siege, by: Attacker) -> str:
 
 def silent_connections(siege: Siege, by: Attacker) -> str:
     """Connect, say half a request, and wait."""
-    kept = []
+    connections = []
     with suppress(OSError):
-        kept = [by.send("GET / HTTP/1.1\nHost:") for _ in range(OPEN // HANDS)]
-    by.rest(20)
-    for one in kept:
-        one.close()
+        connections = [by.send("GET / HTTP/1.1\nHost:") for _ in range(OPEN // HANDS)]
+    by.pause(20)
+    for connection in connections:
+        connection.close()
     return "kept"
 
 
 def slow_bodies(siege: Siege, by: Attacker) -> str:
     """Say that 8 MB follow, and send a byte now and then."""
     head = f"POST /gradio_api/queue/join HTTP/1.1\nHost: {_host(siege)}\nContent-Length: 8000000\n\n"
-    with by.send(head) as found, suppress(OSError):
-        found.settimeout(0.2)
+    with by.send(head) as connection, suppress(OSError):
+        connection.settimeout(0.2)
         while time.monotonic() < by.ends:
-            found.sendall(b" ")
-            by.rest(2)
+            connection.sendall(b" ")
+            by.pause(2)
             with suppress(TimeoutError):
-                return found.recv(64).decode(errors="replace").partition(" ")[2][:3] or "closed"
+                return connection.recv(64).decode(errors="replace").partition(" ")[2][:3] or "closed"
     return "kept"
 
 
 def slow_readers(siege: Siege, by: Attacker) -> str:
     """Ask for the largest file, and do not read it."""
-    kept = []
+    connections = []
     with suppress(OSError):
         for _ in range(OPEN // HANDS):
-            kept.append(by.send(f"GET /lab/plotly.js HTTP/1.1\nHost: {_host(siege)}\n\n"))
-    by.rest(20)
-    for one in kept:
-        one.close()
+            connections.append(by.send(f"GET /lab/plotly.js HTTP/1.1\nHost: {_host(siege)}\n\n"))
+    by.pause(20)
+    for connection in connections:
+        connection.close()
     return "kept"
 
 
@@ -345,8 +345,8 @@ def main() -> int:
     parser.add_argument("--visitors", type=int, default=20, help="honest ones")
     parser.add_argument("--attack", action="append", choices=names, help="this one alone; may be repeated")
     parser.add_argument("--json", help="where to write the report")
-    asked = parser.parse_args()
-    chosen = [names.index(name) for name in asked.attack or names]
+    args = parser.parse_args()
+    chosen = [names.index(name) for name in args.attack or names]
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
         process, address = serve(Path(folder) / "server.log", ["--data", str(data)])
@@ -356,17 +356,17 @@ def main() -> int:
             siege.one_visit()
             before = peak = memory_mib(process.pid)
             honest = [threading.Thread(target=siege.health)]
-            honest += [threading.Thread(target=siege.visitor) for _ in range(asked.visitors)]
-            for one in honest:
-                one.start()
+            honest += [threading.Thread(target=siege.visitor) for _ in range(args.visitors)]
+            for thread in honest:
+                thread.start()
                 time.sleep(APART)
             for number in chosen:
-                siege.attack(number, asked.seconds / len(chosen), asked.most)
+                siege.attack(number, args.seconds / len(chosen), args.most)
                 peak = max(peak, memory_mib(process.pid))
             siege.under = ""
             siege.over.set()
-            for one in honest:
-                one.join()
+            for thread in honest:
+                thread.join()
             ended = process.poll()
             after = 0.0 if ended is not None else memory_mib(process.pid)
             stored = sum(file.stat().st_size for file in data.rglob("*") if file.is_file())
@@ -396,8 +396,8 @@ def main() -> int:
         "server_mib": {"before": before, "highest_between_attacks": peak, "after": after},
         "shared_mib": stored / 2**20,
     }  # fmt: skip
-    if asked.json:
-        Path(asked.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    if args.json:
+        Path(args.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(report, indent=1))
     return 1 if siege.failed else 0
 

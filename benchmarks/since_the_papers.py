@@ -38,13 +38,16 @@ CONTROLS = (
 ALL = "all"
 
 
-def counted(rows: list[Row], dense: dict[tuple[str, int], Row]) -> dict[str, Any]:
-    flips, seen = sum(row.as_dense is False for row in rows), len(rows)
+def summary(rows: list[Row], dense: dict[tuple[str, int], Row]) -> dict[str, Any]:
+    flips, count = sum(row.as_dense is False for row in rows), len(rows)
     whole = sum(dense[row.task, row.problem].forwarded_tokens for row in rows)
     return {
-        "problems": seen,
+        "problems": count,
         "flips": flips,
-        "flipped_95": [round(lower_limit(flips, seen, 0.975), 3), round(upper_limit(flips, seen, 0.975), 3)],
+        "flipped_95": [
+            round(lower_limit(flips, count, 0.975), 3),
+            round(upper_limit(flips, count, 0.975), 3),
+        ],
         "tokens_computed": round(sum(row.forwarded_tokens for row in rows) / whole, 3),
     }
 
@@ -59,40 +62,40 @@ def main() -> int:
     args = parser.parse_args()
     sweep = replace(read_sweep(args.sweep), modes=(args.mode,))
     with SweepStore(args.rows) as store:
-        *_, done = run_sweep(sweep, store, ModelRunner(load_model) if args.run else Recorded(store))
+        *_, result = run_sweep(sweep, store, ModelRunner(load_model) if args.run else Recorded(store))
         weights = store.weights(shards_of(sweep)[0].models)
-    assert isinstance(done, SweepDone)
+    assert isinstance(result, SweepDone)
     by_method: dict[str, list[Row]] = {}
-    for _, method, row in done.rows:
+    for _, method, row in result.rows:
         by_method.setdefault(method, []).append(row)
     dense = {(row.task, row.problem): row for row in by_method.pop("dense")}
     presets = list(dict.fromkeys(row.task for row in dense.values()))
     table = {
         method: {
-            preset: counted([r for r in rows if preset in (r.task, ALL)], dense) for preset in (*presets, ALL)
+            preset: summary([r for r in rows if preset in (r.task, ALL)], dense) for preset in (*presets, ALL)
         }
         for method, rows in by_method.items()
     }
     print("| flips | " + " | ".join(presets) + " | all | tokens computed |\n|" + "---|" * (len(presets) + 3))
-    for method, found in table.items():
+    for method, summaries in table.items():
         cells = [
             f"{x['flips']} of {x['problems']} ({x['flipped_95'][0]:.0%} to {x['flipped_95'][1]:.0%})"
-            for x in found.values()
+            for x in summaries.values()
         ]
-        print(f"| {method} | {' | '.join(cells)} | {found[ALL]['tokens_computed']:.0%} |")
+        print(f"| {method} | {' | '.join(cells)} | {summaries[ALL]['tokens_computed']:.0%} |")
     flipped = {m: {(r.task, r.problem): r.as_dense is False for r in rows} for m, rows in by_method.items()}
     pairs: list[dict[str, Any]] = []
     for method, control in ((m, c) for m, c in CONTROLS if {m, c} <= flipped.keys()):
-        mine, other = flipped[method], flipped[control]
-        worse = sum(mine[k] and not other[k] for k in mine)
-        better = sum(other[k] and not mine[k] for k in mine)
+        own_flips, control_flips = flipped[method], flipped[control]
+        worse = sum(own_flips[k] and not control_flips[k] for k in own_flips)
+        better = sum(control_flips[k] and not own_flips[k] for k in own_flips)
         p = mcnemar(worse, better)
         pairs.append({"method": method, "control": control, "only_it": worse, "only_control": better, "p": p})
     for pair, corrected in zip(pairs, holm([pair["p"] for pair in pairs]), strict=True):
         pair["holm"] = corrected
         print(*(f"{v:.4f}" if isinstance(v, float) else v for v in pair.values()))
     if args.json:
-        report = {"weights": weights, "versions": versions(), "mode": args.mode, "complete": done.complete}
+        report = {"weights": weights, "versions": versions(), "mode": args.mode, "complete": result.complete}
         report |= {"methods": table, "pairs": pairs}
         args.json.write_text(json.dumps(report) + "\n", encoding="utf-8")
     return 0

@@ -1,4 +1,4 @@
-"""Many simulated visitors against a real server: nothing fails untold, nothing leaks, memory stays flat.
+"""Many simulated visitors against a real server: nothing fails unreported, nothing leaks, memory stays flat.
 
     python benchmarks/soak.py --visitors 100 --minutes 10 --json soak.json
 
@@ -92,25 +92,25 @@ class Soak:
 
     def visit(self, number: int) -> None:
         """One visitor after the other in the same chair, until the time is up."""
-        drawn = random.Random(f"{self.seed}:{number}")
+        rng = random.Random(f"{self.seed}:{number}")
         # Bursts: everybody at once, as when a link is shown on the wall; waves: the chairs fill one by one.
-        self.sleep(drawn.random() * 2 if number % 2 else drawn.random() * 60)
+        self.sleep(rng.random() * 2 if number % 2 else rng.random() * 60)
         while not self.over:
             try:
-                self.one(drawn, f"127.0.1.{number % 250 + 1}")
+                self.one_visitor(rng, f"127.0.1.{number % 250 + 1}")
             except RefusedError as error:
-                self.told(f"{error.status} {error.said}", error.status)
-                self.sleep(2 + 3 * drawn.random())
+                self.count_refusal(f"{error.status} {error.message}", error.status)
+                self.sleep(2 + 3 * rng.random())
             except (httpx.HTTPError, ValueError, KeyError) as error:
                 self.fail(f"{type(error).__name__}: {error}")
                 self.sleep(1)
-            self.sleep(drawn.expovariate(1 / 8))
+            self.sleep(rng.expovariate(1 / 8))
 
     def sleep(self, seconds: float) -> None:
         """Pause, not past the end."""
         time.sleep(max(0.0, min(seconds, self.ends - time.monotonic())))
 
-    def one(self, drawn: random.Random, source: str) -> None:
+    def one_visitor(self, rng: random.Random, source: str) -> None:
         """One visitor from arriving to leaving; ``source``: their address."""
         canary = f"canary{secrets.token_hex(8)}"
         with self._guard:
@@ -121,50 +121,48 @@ class Soak:
             try:
                 arrived = visitor.arrive()
                 self.check(arrived, canary, "arrive")
-                if ERROR.search(arrived.text):  # every place is taken: whoever is told so comes again later
-                    self.sleep(10 + 20 * drawn.random())
+                if ERROR.search(arrived.text):  # every place is taken: try again later
+                    self.sleep(10 + 20 * rng.random())
                     return
-                for _ in range(drawn.randrange(1, 4)):
+                for _ in range(rng.randrange(1, 4)):
                     if self.over:
                         return
-                    self.act(visitor, client, canary, drawn)
-                    self.sleep(drawn.expovariate(1 / 5))
+                    self.act(visitor, client, canary, rng)
+                    self.sleep(rng.expovariate(1 / 5))
             finally:
                 visitor.leave()
         self.note("visits")
 
-    def act(self, visitor: Visitor, client: httpx.Client, canary: str, drawn: random.Random) -> None:
+    def act(self, visitor: Visitor, client: httpx.Client, canary: str, rng: random.Random) -> None:
         """One thing that a visitor does."""
-        visitor.put("kv-value-0", f"Tess has {drawn.randrange(90)} coins. {canary} How many coins has Tess?")
+        visitor.put("kv-value-0", f"Tess has {rng.randrange(90)} coins. {canary} How many coins has Tess?")
         # Half of them fill their pools as the page offers it, a few with another number of requests.
-        visitor.put("kv-warm-first", drawn.random() < 0.5)
-        visitor.put("kv-warm-count", 20 if drawn.random() < 0.9 else 3)
+        visitor.put("kv-warm-first", rng.random() < 0.5)
+        visitor.put("kv-warm-count", 20 if rng.random() < 0.9 else 3)
         visitor.put("kv-many-count", 2)
-        kind = drawn.choices(
+        kind = rng.choices(
             ("run", "leave", "cancel", "many", "forget", "sweep", "judge"), (12, 2, 2, 1, 1, 2, 1)
         )[0]
         if kind == "leave":  # in the middle of a run, or while waiting for one
-            visitor.do(
-                "kv-run", until=lambda message: "process_generating" in message and drawn.random() < 0.3
-            )
+            visitor.do("kv-run", until=lambda message: "process_generating" in message and rng.random() < 0.3)
             self.note("left in the middle")
             return
         if kind == "forget":
             self.check(visitor.do("kv-forget"), canary, kind)
             return
         if kind == "cancel":
-            threading.Timer(drawn.random() * 3, self.cancel, (visitor,)).start()
+            threading.Timer(rng.random() * 3, self.cancel, (visitor,)).start()
         if kind == "sweep":
             visitor.put("kv-sweep-yaml", SWEEP.format(canary=canary))
             visitor.put("kv-sweep-jsonl", LINES.format(canary=canary))
         button = {"many": "kv-many", "sweep": "kv-sweep-run", "judge": "kv-judge-run"}.get(kind, "kv-run")
-        told: list[float] = []
+        times: list[float] = []
 
         def watch(message: str) -> bool:
             waits = WAIT.search(message) is not None
-            if (waits and not told) or (not waits and len(told) == 1 and "kv-status-running" in message):
-                told.append(time.monotonic())
-            return self.over  # whoever still waits goes home
+            if (waits and not times) or (not waits and len(times) == 1 and "kv-status-running" in message):
+                times.append(time.monotonic())
+            return self.over  # visitors who still wait leave
 
         answer = visitor.do(button, until=watch)
         if answer.success is None and self.over:
@@ -172,8 +170,8 @@ class Soak:
             self.note("left at the end")
             return
         self.check(answer, canary, kind)
-        if len(told) > 1:
-            self.waits.append(told[1] - told[0])
+        if len(times) > 1:
+            self.waits.append(times[1] - times[0])
             self.note("told waits")
         self.lasted.append(answer.seconds)
         for place in dict.fromkeys(ROWS.findall(answer.text)):
@@ -187,7 +185,7 @@ class Soak:
             got = client.get(f"/lab/record/{token}")
             if got.status_code == 200:
                 self.record(got.content, canary)
-                if drawn.random() < 0.2:
+                if rng.random() < 0.2:
                     self.open(visitor, client, got.content, canary)
 
     def cancel(self, visitor: Visitor) -> None:
@@ -224,7 +222,7 @@ class Soak:
         """Upload a record again."""
         sent = client.post("/gradio_api/upload", files={"files": ("run.kvrun", content)})
         if sent.status_code != 200:
-            self.told(f"{sent.status_code} {sent.text}", sent.status_code)
+            self.count_refusal(f"{sent.status_code} {sent.text}", sent.status_code)
             return
         visitor.put(
             "kv-upload",
@@ -240,17 +238,17 @@ class Soak:
             self.fail(f"{what}: ended with {answer.messages[-1][:300] if answer.messages else 'nothing'}")
         if UNEXPECTED in answer.text or "Traceback" in answer.text:
             self.fail(f"{what}: {next(iter(ERROR.findall(answer.text)), UNEXPECTED)}")
-        for said in dict.fromkeys(ERROR.findall(answer.text) + BESIDE.findall(answer.text)):
-            if UNEXPECTED not in said:
-                self.told(said, 200)
+        for message in dict.fromkeys(ERROR.findall(answer.text) + BESIDE.findall(answer.text)):
+            if UNEXPECTED not in message:
+                self.count_refusal(message, 200)
         self.leak(answer.text, canary, what)
 
-    def told(self, said: str, status: int) -> None:
+    def count_refusal(self, message: str, status: int) -> None:
         """A refusal with a sentence; without one, or a broken server, it is a failure."""
         if status >= 500 and status not in (503, 507):
-            self.fail(said)
+            self.fail(message)
         with self._guard:
-            self.refused[re.sub(r"\d+", "#", said)[:160]] += 1
+            self.refused[re.sub(r"\d+", "#", message)[:160]] += 1
 
     def leak(self, text: str, canary: str, where: str) -> None:
         """Search for texts of other visitors."""
@@ -267,19 +265,19 @@ def memory_mib(process: int) -> float:
     return 0.0
 
 
-def held_mib(address: str) -> float | None:
+def cached_mib(address: str) -> float | None:
     """What the server says that it holds for its visitors; None while it is too busy to say."""
     try:
-        found = HELD.search(httpx.get(f"{address}/metrics", timeout=30).content)
+        match = HELD.search(httpx.get(f"{address}/metrics", timeout=30).content)
     except httpx.HTTPError:
         return None
-    return float(found[1]) / 2**20 if found else None
+    return float(match[1]) / 2**20 if match else None
 
 
 def flat(series: list[tuple[float, float, float]]) -> tuple[bool, float, float]:
     """Whether memory beside what is held is as large in the last quarter as in the second: medians, MiB."""
     quarter = max(1, len(series) // 4)
-    middle = lambda part: sorted(mib - held for _, mib, held in part)[len(part) // 2] if part else 0.0  # noqa: E731
+    middle = lambda part: sorted(mib - cached for _, mib, cached in part)[len(part) // 2] if part else 0.0  # noqa: E731
     early, late = middle(series[quarter : 2 * quarter]), middle(series[-quarter:])
     return late <= early * FLAT, early, late
 
@@ -313,26 +311,26 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", help="where to write the report")
     parser.add_argument("serve", nargs="*", help="more for `kvlab serve`, behind --")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "server.log"
-        process, address = serve(log, asked.serve)
+        process, address = serve(log, args.serve)
         series: list[tuple[float, float, float]] = []
         began, stop = time.monotonic(), threading.Event()
 
         def watch() -> None:
             while not stop.is_set() and process.poll() is None:
-                held = held_mib(address)
-                if held is not None:
-                    series.append((time.monotonic() - began, memory_mib(process.pid), held))
+                cached = cached_mib(address)
+                if cached is not None:
+                    series.append((time.monotonic() - began, memory_mib(process.pid), cached))
                 stop.wait(2)
 
         try:
             watcher = threading.Thread(target=watch)
-            soak = Soak(address, asked.minutes * 60, asked.seed)
+            soak = Soak(address, args.minutes * 60, args.seed)
             watcher.start()
-            with ThreadPoolExecutor(asked.visitors) as chairs:
-                list(chairs.map(soak.visit, range(asked.visitors)))
+            with ThreadPoolExecutor(args.visitors) as chairs:
+                list(chairs.map(soak.visit, range(args.visitors)))
             if process.poll() is not None:
                 soak.fail(f"the server ended with {process.returncode}")
             stop.set()
@@ -357,16 +355,16 @@ def main() -> int:
     report: dict[str, Any] = {
         "command": " ".join(["python", "benchmarks/soak.py", *sys.argv[1:]]),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores", "versions": versions(),
-        "visitors": asked.visitors, "minutes": asked.minutes, "seed": asked.seed,
+        "visitors": args.visitors, "minutes": args.minutes, "seed": args.seed,
         "counts": dict(soak.count), "refusals": dict(soak.refused), "failed": soak.failed,
         "waits_told": len(ordered),
         "wait_s": {"median": quantile(0.5), "p95": quantile(0.95), "longest": quantile(1)},
         "memory_beside_held_mib": {"after_warm_up": early, "end": late, "flat": steady},
-        "memory_series": [(round(at), round(mib), round(held)) for at, mib, held in series],
+        "memory_series": [(round(at), round(mib), round(cached)) for at, mib, cached in series],
         "canaries": len(soak.canaries),
     }  # fmt: skip
-    if asked.json:
-        Path(asked.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    if args.json:
+        Path(args.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print(json.dumps({key: value for key, value in report.items() if key != "memory_series"}, indent=1))
     return 1 if soak.failed else 0
 

@@ -19,9 +19,9 @@ PATIENCE = 300.0  # seconds without a word from the server; it says something ev
 class RefusedError(Exception):
     """The server said no, with a status and a sentence."""
 
-    def __init__(self, status: int, said: str) -> None:
-        super().__init__(f"{status}: {said[:200]}")
-        self.status, self.said = status, said
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message[:200]}")
+        self.status, self.message = status, message
 
 
 @dataclass
@@ -70,10 +70,10 @@ class Page:
 
     def event(self, elem_id: str | None, kind: str) -> int:
         """The number of the event ``kind`` of an element; of the whole page for None."""
-        wanted = None if elem_id is None else self.component(elem_id)
+        component = None if elem_id is None else self.component(elem_id)
         for number, event in self.events.items():
             for source, name in event["targets"]:
-                if name == kind and (wanted is None or source == wanted):
+                if name == kind and (component is None or source == component):
                     return int(number)
         raise KeyError((elem_id, kind))
 
@@ -130,14 +130,15 @@ class Visitor:
         Raises:
             RefusedError: the server said no.
         """
-        number = self.page.event(elem_id, kind)
-        event = self.page.events[number]
+        return self.send(self.body(self.page.event(elem_id, kind)), until)
+
+    def body(self, number: int) -> str:
+        """The call of an event with the values of its boxes."""
         data = [
-            None if self.page.components[known]["type"] == "state" else self.values[known]
-            for known in event["inputs"]
+            None if self.page.components[widget]["type"] == "state" else self.values[widget]
+            for widget in self.page.events[number]["inputs"]
         ]
-        body = {"data": data, "fn_index": number, "session_hash": self.tab, "event_data": None}
-        return self.send(json.dumps(body), until)
+        return json.dumps({"data": data, "fn_index": number, "session_hash": self.tab, "event_data": None})
 
     def send(self, body: str | bytes, until: Callable[[str], bool] = lambda message: False) -> Answer:
         """Send any body to the queue and read the answer."""

@@ -56,14 +56,14 @@ def measure(path: Path, tokenizer: str) -> dict[str, float]:
     from backend.logs.xray import xray
 
     start, begun = time.perf_counter(), time.process_time()
-    found = xray(path, tokenizer=tokenizer)
+    result = xray(path, tokenizer=tokenizer)
     seconds = time.perf_counter() - start
     processor_s = time.process_time() - begun
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {
-        "calls": len(found.calls), "tokens": found.totals["tokens"], "new": found.totals["new"],
+        "calls": len(result.calls), "tokens": result.totals["tokens"], "new": result.totals["new"],
         "seconds": round(seconds, 2), "processor_s": round(processor_s, 2),
-        "tokens_s": round(found.totals["tokens"] / seconds), "peak_bytes": peak,
+        "tokens_s": round(result.totals["tokens"] / seconds), "peak_bytes": peak,
     }  # fmt: skip
 
 
@@ -81,9 +81,9 @@ def main() -> None:
         path = Path(folder) / "log.jsonl"
         write(path, args.calls)
         again = [sys.executable, __file__, "--log", str(path), "--tokenizer", args.tokenizer]
-        done = subprocess.run(again, capture_output=True, text=True, check=True)
+        process = subprocess.run(again, capture_output=True, text=True, check=True)
         size = path.stat().st_size
-    print(json.dumps({"bench": "xray", "file_bytes": size, **json.loads(done.stdout), "asked": ASKED}))
+    print(json.dumps({"bench": "xray", "file_bytes": size, **json.loads(process.stdout), "asked": ASKED}))
 
 
 if __name__ == "__main__":

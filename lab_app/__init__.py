@@ -2,5 +2,5 @@
 
 import os
 
-# Read by the web framework when it is imported: nothing is reported to anyone.
+# The web framework reads this when it is imported; it then reports nothing to its makers.
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")

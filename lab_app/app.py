@@ -84,14 +84,14 @@ def build_app(
 
         blocks.unload(lambda: None)  # so that a tab keeps a heartbeat, whose end the server notices
 
-    def gone(browser: str) -> None:
+    def forget_browser(browser: str) -> None:
         # The framework would keep every widget's last value for each tab that ever came.
-        if (held := getattr(blocks, "state_holder", None)) is not None:  # it is there once the page is served
-            held.session_data.pop(browser, None)
-            held.time_last_used.pop(browser, None)
+        if (states := getattr(blocks, "state_holder", None)) is not None:  # set once the page is served
+            states.session_data.pop(browser, None)
+            states.time_last_used.pop(browser, None)
 
-    lab.gone = gone
-    # The browser tells every widget named here how each event stands: by default all outputs, hundreds.
+    lab.on_end = forget_browser
+    # The browser shows each event's progress on the widgets named here: by default on hundreds of outputs.
     for event in blocks.fns.values():
         event.show_progress_on = [page["status"]]
     blocks.queue(api_open=False, max_size=QUEUE_LENGTH, default_concurrency_limit=None)

@@ -49,22 +49,24 @@ examples:
 """
 
 
-def written(asked: Sequence[Example]) -> str:
+def render(examples: Sequence[Example]) -> str:
     """The preset with these requests; the archive's texts are written once."""
-    names = [name for name in asked[0].values if name.startswith("document_")]
+    names = [name for name in examples[0].values if name.startswith("document_")]
     blocks = "\n".join(f"      Document {n}:\n      {{{name}}}" for n, name in enumerate(names, 1))
     text = HEAD.format(declared=", ".join(["asked", *names]), reader=READER, blocks=blocks)
     first = "".join(
-        f"      {name}: &d{n} >-\n        {asked[0].values[name]}\n" for n, name in enumerate(names, 1)
+        f"      {name}: &d{n} >-\n        {examples[0].values[name]}\n" for n, name in enumerate(names, 1)
     )
     same = ", ".join(f"{name}: *d{n}" for n, name in enumerate(names, 1))
-    for at, example in enumerate(asked):
+    for at, example in enumerate(examples):
         own = {name: example.values[name] for name in ("asked", "user_question")}
         if at:
-            told = ", ".join(f'{name}: "{said}"' for name, said in own.items())
-            text += f"  - values: {{{same},\n      {told}}}\n"
+            values = ", ".join(f'{name}: "{content}"' for name, content in own.items())
+            text += f"  - values: {{{same},\n      {values}}}\n"
         else:
-            text += f"  - values:\n{first}" + "".join(f"      {name}: {said}\n" for name, said in own.items())
+            text += f"  - values:\n{first}" + "".join(
+                f"      {name}: {content}\n" for name, content in own.items()
+            )
         text += f"    answer: {example.answer}\n"
     return text
 
@@ -74,18 +76,18 @@ def candidates() -> Iterator[Example]:
     rng = random.Random(f"archive:{SEED}")
     archive = draw_archive(rng, FACTS)
     texts = {f"document_{number}": text for number, text in enumerate(archive.texts, 1)}
-    known = set[str]()
+    questions = set[str]()
     while True:
         question, facts = archive.ask(rng)
-        if question not in known and len(facts) == 1:
-            known.add(question)
-            asked = f"{rng.choice(NAMES)} asks on {rng.choice(DAYS)}."
-            yield Example({"asked": asked, **texts, "user_question": question}, facts[0][2])
+        if question not in questions and len(facts) == 1:
+            questions.add(question)
+            line = f"{rng.choice(NAMES)} asks on {rng.choice(DAYS)}."
+            yield Example({"asked": line, **texts, "user_question": question}, facts[0][2])
 
 
 def main() -> int:
     """Write the file with the first questions that the full read answers rightly."""
-    OUT.write_text(written([next(candidates())]), encoding="utf-8")
+    OUT.write_text(render([next(candidates())]), encoding="utf-8")
     pipeline = load_preset("archive").pipeline
     session = LabSession(load_model("embedded"))
     ask = RunRequest(pipeline, {}, (MethodChoice("dense"),), decoding=Decoding(pipeline.longest_answer))
@@ -99,7 +101,7 @@ def main() -> int:
             right.append(example)
         if len(right) == QUESTIONS:
             break
-    OUT.write_text(written(right), encoding="utf-8")
+    OUT.write_text(render(right), encoding="utf-8")
     print(f"{OUT.name}: {QUESTIONS} of {tried} questions, those that the full read answers rightly")
     return 0
 

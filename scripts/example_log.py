@@ -47,7 +47,7 @@ def otlp(system: str, user: str, output: str, about: dict[str, Any]) -> dict[str
     def parts(role: str, text: str) -> dict[str, Any]:
         return {"role": role, "parts": [{"type": "text", "content": text}]}
 
-    named = {
+    attributes = {
         "gen_ai.operation.name": "chat", "gen_ai.agent.name": about["agent"],
         "gen_ai.conversation.id": about["session_id"], "gen_ai.request.model": "embedded",
         "gen_ai.input.messages": as_text([parts("system", system), parts("user", user)]),
@@ -56,7 +56,7 @@ def otlp(system: str, user: str, output: str, about: dict[str, Any]) -> dict[str
     span = {
         "spanId": hashlib.sha256(repr(about).encode()).hexdigest()[:16], "name": "chat",
         "startTimeUnixNano": str(int(datetime.fromisoformat(about["timestamp"]).timestamp()) * 10**9),
-        "attributes": [{"key": key, "value": {"stringValue": text}} for key, text in named.items()],
+        "attributes": [{"key": key, "value": {"stringValue": text}} for key, text in attributes.items()],
     }  # fmt: skip
     return {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
 
@@ -72,10 +72,10 @@ def main() -> None:
         for place, outcome in enumerate(record.outcomes):
             at = BEGAN + timedelta(seconds=100 * number + 7 * place)
             prompt = re.sub("<[a-z]>", "", "".join(record.prompts[outcome.prompt].texts)).strip()
-            head, _, rest = re.sub(r"\n(?=Agent |Candidate )", "\n\n", prompt).partition("\n")
+            head, _, body = re.sub(r"\n(?=Agent |Candidate )", "\n\n", prompt).partition("\n")
             agent = record.request.pipeline.agent(outcome.agent).name
             about = {"agent": agent, "session_id": f"request-{number + 1}", "timestamp": at.isoformat()}
-            lines.append(writer(f"Current time: {at:%Y-%m-%d %H:%M:%S}\n{head}", rest, outcome.text, about))
+            lines.append(writer(f"Current time: {at:%Y-%m-%d %H:%M:%S}\n{head}", body, outcome.text, about))
     OUT.write_text("".join(as_text(line) + "\n" for line in lines), encoding="utf-8")
     print(f"{OUT.relative_to(ROOT)}: {len(lines)} calls")
 

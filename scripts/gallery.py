@@ -22,23 +22,23 @@ def main() -> int:
     parser.add_argument("--harmless", type=int, default=1, help="harmless requests kept for each preset")
     args = parser.parse_args()
     model = load_model("embedded", device="cpu", dtype="fp32")
-    found: list[GalleryEntry] = []
+    kept_entries: list[GalleryEntry] = []
     for name in preset_names():
         preset = load_preset(name)
         if preset.request_source != "generated" or any(agent.model for agent in preset.pipeline.agents):
             continue
         examples = iter(preset_requests(preset, args.tries, seed=2))
         entries = list(search(model, preset, examples, args.flips, args.harmless))
-        found += entries
+        kept_entries += entries
         counts = {effect: sum(e.effect == effect for e in entries) for effect in ("flip", "harmless")}
         tried = args.tries - sum(1 for _ in examples)
         print(
             f"{name}: {counts['flip']} flips, {counts['harmless']} harmless in {tried} requests", flush=True
         )
-    save_gallery(model.info.weights_hash, tuple(found))
-    print(f"wrote {GALLERY.name} with {len(found)} entries")
-    flips = sum(entry.effect == "flip" for entry in found)
-    return 0 if flips >= 20 and len(found) - flips >= 10 else 1
+    save_gallery(model.info.weights_hash, tuple(kept_entries))
+    print(f"wrote {GALLERY.name} with {len(kept_entries)} entries")
+    flips = sum(entry.effect == "flip" for entry in kept_entries)
+    return 0 if flips >= 20 and len(kept_entries) - flips >= 10 else 1
 
 
 if __name__ == "__main__":

@@ -81,18 +81,18 @@ def carry_out(step: Step, out: Path, seconds: float) -> str:
         return "pytest is not installed"
     log, began = out / f"{step.name}.log", time.monotonic()
     try:
-        with log.open("w", encoding="utf-8") as said:
-            done = subprocess.run(
-                [sys.executable, "-m", *step.words], cwd=ROOT, stdout=said, stderr=subprocess.STDOUT,
+        with log.open("w", encoding="utf-8") as output:
+            process = subprocess.run(
+                [sys.executable, "-m", *step.words], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT,
                 timeout=seconds, check=False,
             )  # fmt: skip
     except subprocess.TimeoutExpired:
         return "not finished in time; run again"
     text = log.read_text(encoding="utf-8")
     busy = REHEARSED in step.words and '"wrong": "These sides reach' in text  # a busy CPU's times, not kept
-    if done.returncode and not busy:
-        return f"ended with {done.returncode}: {' '.join(text.split()[-30:])}"
-    kept = out / f"{step.name}.json"
+    if process.returncode and not busy:
+        return f"ended with {process.returncode}: {' '.join(text.split()[-30:])}"
+    file = out / f"{step.name}.json"
     if not step.name.startswith("kvcomm"):  # these write it themselves
         at = text.find("\n{")
         report = (
@@ -100,29 +100,29 @@ def carry_out(step: Step, out: Path, seconds: float) -> str:
             if "bench" in step.words
             else {"passed": text.strip().splitlines()[-1]}
         )
-        kept.write_text(json.dumps(report), encoding="utf-8")
-    marked = json.loads(kept.read_text(encoding="utf-8")) | {
+        file.write_text(json.dumps(report), encoding="utf-8")
+    entry = json.loads(file.read_text(encoding="utf-8")) | {
         "words": step.words,
         "took": round(time.monotonic() - began),
     }
-    kept.write_text(json.dumps(marked, indent=1) + "\n", encoding="utf-8")
+    file.write_text(json.dumps(entry, indent=1) + "\n", encoding="utf-8")
     return ""
 
 
 def finished(step: Step, out: Path) -> dict[str, Any] | None:
     """A step's report, where the same command was carried out before."""
     try:
-        kept: dict[str, Any] = json.loads((out / f"{step.name}.json").read_text(encoding="utf-8"))
+        report: dict[str, Any] = json.loads((out / f"{step.name}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return kept if kept.get("words") == list(step.words) else None
+    return report if report.get("words") == list(step.words) else None
 
 
-def rows(found: dict[str, dict[str, Any]], wrong: dict[str, str]) -> Iterator[Row]:
+def rows(results: dict[str, dict[str, Any]], wrong: dict[str, str]) -> Iterator[Row]:
     """What was asked, what was found, and whether that is met."""
 
     def row(name: str, asks: str, value: Any, says: str) -> Row:
-        report = found.get(name)
+        report = results.get(name)
         if report is None:
             return asks, "-", wrong.get(name, "not begun; run again"), name
         got, met = value(report)
@@ -160,7 +160,7 @@ def rows(found: dict[str, dict[str, Any]], wrong: dict[str, str]) -> Iterator[Ro
     for number, column in ((2, "speedup"), (3, "mean speedup")):
 
         def lines(r: dict[str, Any], column: str = column) -> tuple[str, bool]:
-            at = [known["title"] for known in r["columns"]].index(column)
+            at = [cell["title"] for cell in r["columns"]].index(column)
             pairs = [
                 (line["ours"][at]["value"], line["paper"][at]) for line in r["lines"] if line["ours"][at]
             ]
@@ -193,7 +193,7 @@ def predicted() -> Iterator[tuple[object, ...]]:
         )
 
 
-def page(found: dict[str, dict[str, Any]], wrong: dict[str, str], rehearse: bool) -> str:
+def page(results: dict[str, dict[str, Any]], wrong: dict[str, str], rehearse: bool) -> str:
     """The page, in Markdown."""
     title = "# What a GPU is asked for: a rehearsal on a CPU" if rehearse else "# What a GPU was asked for"
     note = (
@@ -201,8 +201,8 @@ def page(found: dict[str, dict[str, Any]], wrong: dict[str, str], rehearse: bool
         if rehearse
         else ""
     )
-    where = next((r["hardware"] for r in found.values() if "hardware" in r), "-")
-    took = sum(r["took"] for r in found.values())
+    where = next((r["hardware"] for r in results.values() if "hardware" in r), "-")
+    took = sum(r["took"] for r in results.values())
     head = ("asked", "found", "met or missed", "step")
     sizes = (
         "model",
@@ -213,17 +213,17 @@ def page(found: dict[str, dict[str, Any]], wrong: dict[str, str], rehearse: bool
         "fits a card of",
     )
     return "\n".join([
-        title, "", f"{note}{where}; {took:,} s in all.", "", *table(head, list(rows(found, wrong))), "",
+        title, "", f"{note}{where}; {took:,} s in all.", "", *table(head, list(rows(results, wrong))), "",
         "## Memory predicted from shapes", "",
         "Llama 3's sizes, GB in bf16; a tenth of a card is left for what a forward pass needs.", "",
         *table(sizes, list(predicted())), "",
     ])  # fmt: skip
 
 
-def write(found: dict[str, dict[str, Any]], known: Sequence[Step]) -> None:
+def write(results: dict[str, dict[str, Any]], all_steps: Sequence[Step]) -> None:
     """Put what was measured into the results, and draw the page of speeds."""
-    for step in known:
-        if step.saves and (report := found.get(step.name)):
+    for step in all_steps:
+        if step.saves and (report := results.get(step.name)):
             body = {key: value for key, value in report.items() if key not in ("words", "took")}
             (RESULTS / step.saves).write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
     subprocess.run([sys.executable, str(ROOT / "scripts" / "speed.py"), "--write"], check=True)
@@ -236,28 +236,28 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=MINUTES, help="after which no step begins")
     parser.add_argument("--again", action="store_true", help="forget what was measured before")
     parser.add_argument("--write", action="store_true", help="put it into benchmarks/results/")
-    asked = parser.parse_args()
-    if asked.rehearse and asked.write:
+    args = parser.parse_args()
+    if args.rehearse and args.write:
         parser.error("a rehearsal's figures are no GPU's; leave --write out")
-    out = ROOT / "build" / ("gpu-rehearsal" if asked.rehearse else "gpu")
-    if asked.again:
+    out = ROOT / "build" / ("gpu-rehearsal" if args.rehearse else "gpu")
+    if args.again:
         shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
-    known, ends = steps(out, asked.rehearse), time.monotonic() + 60 * asked.minutes
+    all_steps, ends = steps(out, args.rehearse), time.monotonic() + 60 * args.minutes
     wrong: dict[str, str] = {}
-    for step in known:
-        left = ends - time.monotonic()
-        if finished(step, out) is None and left > 0:
+    for step in all_steps:
+        seconds = ends - time.monotonic()
+        if finished(step, out) is None and seconds > 0:
             print(f"{step.name} ...", flush=True)
-            if problem := carry_out(step, out, left):
+            if problem := carry_out(step, out, seconds):
                 wrong[step.name] = problem
-    found = {step.name: report for step in known if (report := finished(step, out))}
-    text = page(found, wrong, asked.rehearse)
+    results = {step.name: report for step in all_steps if (report := finished(step, out))}
+    text = page(results, wrong, args.rehearse)
     (out / "page.md").write_text(text, encoding="utf-8")
     print(text)
-    if asked.write:
-        write(found, known)
-    return int(len(found) < len(known))
+    if args.write:
+        write(results, all_steps)
+    return int(len(results) < len(all_steps))
 
 
 if __name__ == "__main__":

@@ -40,13 +40,13 @@ def room_of(module: str) -> str:
 
 def purpose(room: str, files: dict[str, Path]) -> str:
     """The first sentence of a room's docstring."""
-    said = ast.get_docstring(ast.parse(files[room].read_text(encoding="utf-8"))) or ""
-    sentence = said.split("\n\n")[0].replace("\n", " ").replace("``", "").split(". ")[0].rstrip(".")
+    docstring = ast.get_docstring(ast.parse(files[room].read_text(encoding="utf-8"))) or ""
+    sentence = docstring.split("\n\n")[0].replace("\n", " ").replace("``", "").split(". ")[0].rstrip(".")
     return sentence if len(sentence) <= LONGEST else sentence[: LONGEST - 1].rsplit(" ", 1)[0] + " …"
 
 
-def text(x: float, y: float, said: object, look: str = "", more: str = "") -> Markup:
-    return Markup('<text x="{}" y="{}" class="{}"{}>{}</text>').format(x, y, look, Markup(more), said)
+def text(x: float, y: float, content: object, look: str = "", more: str = "") -> Markup:
+    return Markup('<text x="{}" y="{}" class="{}"{}>{}</text>').format(x, y, look, Markup(more), content)
 
 
 def drawn() -> str:
@@ -91,12 +91,12 @@ def drawn() -> str:
                         matrix + CELL * column + CELL / 2, y + ROW / 2 - 2, radius, label
                     )
                 )
-    said = "Rooms from the roof to the ground floor. Every dot is right of the diagonal: no import climbs."
+    caption = "Rooms from the roof to the ground floor. Every dot is right of the diagonal: no import climbs."
     return Markup(
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img">'
         "<title>The rooms of the packages and what they import</title><desc>{said}</desc>"
         "<style>{style}</style>\n{parts}\n</svg>\n"
-    ).format(w=width, h=height, said=said, style=STYLE, parts=Markup("\n").join(parts))
+    ).format(w=width, h=height, said=caption, style=STYLE, parts=Markup("\n").join(parts))
 
 
 def main() -> int:

@@ -27,12 +27,12 @@ Imports = dict[str, dict[str, int]]  # by module: the modules that it imports, a
 
 def modules(root: Path, houses: Iterable[str] = HOUSES) -> dict[str, Path]:
     """The files of the houses, by module name."""
-    found = {}
+    files = {}
     for house in houses:
         for path in sorted((root / house).rglob("*.py")):
             parts = path.relative_to(root).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+            files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
 
 
 def imports(files: Mapping[str, Path]) -> Imports:
@@ -41,37 +41,37 @@ def imports(files: Mapping[str, Path]) -> Imports:
 
 
 def _imports_of(name: str, path: Path, files: Mapping[str, Path]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    lines: dict[str, int] = {}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
-        wanted: list[str] = []
+        targets: list[str] = []
         if isinstance(node, ast.Import):
-            wanted = [alias.name for alias in node.names]
+            targets = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
                 package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
                 base = ".".join([*package[: len(package) - node.level + 1], *([base] if base else [])])
             # A name that is imported may be a module of the package or something in its file.
-            wanted = [
+            targets = [
                 f"{base}.{alias.name}" if f"{base}.{alias.name}" in files else base for alias in node.names
             ]
-        for target in wanted:
+        for target in targets:
             if target in files and target != name:
-                found.setdefault(target, node.lineno)
-    return found
+                lines.setdefault(target, node.lineno)
+    return lines
 
 
-def knots(known: Imports) -> list[set[str]]:
+def knots(graph: Imports) -> list[set[str]]:
     """Sets of modules that reach one another (strongly connected; Tarjan's algorithm), the largest first."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
-    found: list[set[str]] = []
+    circles: list[set[str]] = []
 
     def visit(name: str) -> None:
         index[name] = low[name] = len(index)
         stack.append(name)
-        for target in known[name]:
+        for target in graph[name]:
             if target not in index:
                 visit(target)
                 low[name] = min(low[name], low[target])
@@ -82,16 +82,16 @@ def knots(known: Imports) -> list[set[str]]:
             while name not in knot:
                 knot.add(stack.pop())
             if len(knot) > 1:
-                found.append(knot)
+                circles.append(knot)
 
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), 10 * len(known) + 1000))
-    for name in known:
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 10 * len(graph) + 1000))
+    for name in graph:
         if name not in index:
             visit(name)
-    return sorted(found, key=lambda knot: (-len(knot), sorted(knot)))
+    return sorted(circles, key=lambda knot: (-len(knot), sorted(knot)))
 
 
-def shortest_circle(known: Imports, knot: set[str]) -> list[str]:
+def shortest_circle(graph: Imports, knot: set[str]) -> list[str]:
     """A chain of imports from a module of a knot back to itself, none shorter."""
     best: list[str] = []
     for start in sorted(knot):
@@ -99,7 +99,7 @@ def shortest_circle(known: Imports, knot: set[str]) -> list[str]:
         queue = [start]
         while queue:
             at = queue.pop(0)
-            for target in sorted(set(known[at]) & knot):
+            for target in sorted(set(graph[at]) & knot):
                 if target == start and (not best or len(ways[at]) < len(best) - 1):
                     best = [*ways[at], start]
                 if target not in ways:
@@ -111,26 +111,26 @@ def shortest_circle(known: Imports, knot: set[str]) -> list[str]:
 def orders(table: Mapping[str, Any]) -> tuple[dict[str, Floors], list[str]]:
     """From ``pyproject.toml``: by package, its rooms from the roof to the ground floor (rooms of one floor
     stand together; the package without a name holds the houses), and the imports that may still climb."""
-    found, left = {}, []
+    rooms, exceptions = {}, []
     for contract in table["tool"]["importlinter"]["contracts"]:
         if contract["type"] == "layers":
             floors = [{room.strip() for room in layer.split("|")} for layer in contract["layers"]]
             for container in contract.get("containers", [""]):
-                found[container] = floors
-            left += contract.get("ignore_imports", [])
-    return found, left
+                rooms[container] = floors
+            exceptions += contract.get("ignore_imports", [])
+    return rooms, exceptions
 
 
-def climbing(known: Imports, order: Mapping[str, Floors]) -> list[tuple[str, str]]:
+def climbing(graph: Imports, order: Mapping[str, Floors]) -> list[tuple[str, str]]:
     """Imports of a room above one's own, or of another one on the same floor."""
-    found = []
-    for name, targets in known.items():
+    pairs = []
+    for name, targets in graph.items():
         for target in targets:
             for package, floors in order.items():
-                here, there = _floor(name, package, floors), _floor(target, package, floors)
-                if here and there and here[1] != there[1] and there[0] <= here[0]:
-                    found.append((name, target))
-    return found
+                source, destination = _floor(name, package, floors), _floor(target, package, floors)
+                if source and destination and source[1] != destination[1] and destination[0] <= source[0]:
+                    pairs.append((name, target))
+    return pairs
 
 
 def _floor(name: str, package: str, floors: Floors) -> tuple[int, str] | None:
@@ -142,31 +142,31 @@ def _floor(name: str, package: str, floors: Floors) -> tuple[int, str] | None:
     return next(((number, room) for number, floor in enumerate(floors) if room in floor), None)
 
 
-def _named(pair: tuple[str, str], left: Iterable[str]) -> bool:
+def _matches(pair: tuple[str, str], patterns: Iterable[str]) -> bool:
     """Is an import among those that are named, ``*`` standing for anything?"""
-    return any(fnmatchcase(" -> ".join(pair), pattern) for pattern in left)
+    return any(fnmatchcase(" -> ".join(pair), pattern) for pattern in patterns)
 
 
 def report(root: Path = ROOT) -> tuple[list[str], int]:
     """What is wrong, a line each, and how many imports were read."""
     table = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     files = modules(root, (*HOUSES, FACE))
-    known = imports(files)
-    order, left = orders(table)
+    graph = imports(files)
+    order, exceptions = orders(table)
     lines = []
-    for name, target in climbing(known, order):
-        if not _named((name, target), left):
-            where = f"{files[name].relative_to(root)}:{known[name][target]}"
+    for name, target in climbing(graph, order):
+        if not _matches((name, target), exceptions):
+            where = f"{files[name].relative_to(root)}:{graph[name][target]}"
             lines.append(f"{where}: {name} -> {target} climbs; see the order of rooms in pyproject.toml")
-    closing = table["tool"].get("kvlab-imports", {}).get("circles_left", [])
-    bare = {
-        name: {t: at for t, at in targets.items() if not _named((name, t), closing)}
-        for name, targets in known.items()
+    allowed_circles = table["tool"].get("kvlab-imports", {}).get("circles_left", [])
+    remaining = {
+        name: {t: at for t, at in targets.items() if not _matches((name, t), allowed_circles)}
+        for name, targets in graph.items()
     }
-    for knot in knots(bare):
-        chain = " -> ".join(shortest_circle(bare, knot))
+    for knot in knots(remaining):
+        chain = " -> ".join(shortest_circle(remaining, knot))
         lines.append(f"{len(knot)} modules import one another: {chain}")
-    return lines, sum(map(len, known.values()))
+    return lines, sum(map(len, graph.values()))
 
 
 def main(root: Path = ROOT) -> int:

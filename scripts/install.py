@@ -1,8 +1,8 @@
 """Install packages with uv, several times faster than pip: ``python scripts/install.py -e .[test]``.
 
 Arguments are those of ``pip install`` that ``uv pip install`` shares; versions are those of constraints.txt.
-uv reads neither pip's files nor its variables, so what pip is told of indexes, wheels, certificates and
-constraints is passed on. uv comes from the same index into the same environment. Where uv cannot be had, or
+uv reads neither pip's files nor its variables, so pip's settings of indexes, wheels, certificates and
+constraints are passed on. uv comes from the same index into the same environment. Where uv cannot be had, or
 cannot do it, pip does.
 """
 
@@ -39,13 +39,13 @@ SECTIONS = ("global", "install", ":env:")
 
 def pip_settings(listed: str) -> dict[str, str]:
     """pip's settings for an install, from what ``pip config list`` prints: ``global.index-url='https://...'``."""
-    found: dict[str, dict[str, str]] = {section: {} for section in SECTIONS}
+    settings: dict[str, dict[str, str]] = {section: {} for section in SECTIONS}
     for line in listed.splitlines():
         name, is_setting, value = line.partition("=")
         section, _, key = name.partition(".")
-        if is_setting and section in found:
-            found[section][key] = str(ast.literal_eval(value))
-    return {key: value for section in SECTIONS for key, value in found[section].items()}
+        if is_setting and section in settings:
+            settings[section][key] = str(ast.literal_eval(value))
+    return {key: value for section in SECTIONS for key, value in settings[section].items()}
 
 
 def for_uv(settings: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
@@ -63,15 +63,15 @@ def for_uv(settings: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
     return options, variables
 
 
-def main(wanted: Sequence[str]) -> int:
+def main(words: Sequence[str]) -> int:
     """Install what is wanted; the exit status."""
     listed = subprocess.run([*PIP, "config", "list"], capture_output=True, text=True, check=True).stdout
     options, variables = for_uv(pip_settings(listed))
-    steps = ([*PIP, "install", "-qq", *PINS, "uv"], [*UV, *options, *PINS, *wanted])
+    steps = ([*PIP, "install", "-qq", *PINS, "uv"], [*UV, *options, *PINS, *words])
     if all(subprocess.run(step, env=os.environ | variables).returncode == 0 for step in steps):
         return 0
     print("uv could not install this; pip tries.", file=sys.stderr)
-    return subprocess.run([*PIP, "install", "-qq", *PINS, *wanted]).returncode
+    return subprocess.run([*PIP, "install", "-qq", *PINS, *words]).returncode
 
 
 if __name__ == "__main__":

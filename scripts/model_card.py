@@ -70,26 +70,26 @@ def mark(task: str) -> str:
     return "selection" if task.startswith(("judge", "glance")) else "answer"
 
 
-def held_out_table(found: dict[str, Any]) -> list[str]:
+def held_out_table(evaluation: dict[str, Any]) -> list[str]:
     """A row per task, a column per wording."""
     lines = [
         "| task | asked | stock wording | any trained wording | patterns never trained on |",
         "|---|---|---|---|---|",
     ]
     for task, title in TASKS.items():
-        cells = [interval(found[f"{task}, {wording}"]["all"][mark(task)]) for wording in WORDINGS]
-        asked = f"{ASKED[task]}%" if task in ASKED else ""
-        lines.append(f"| {title} | {asked} | {' | '.join(cells)} |")
+        cells = [interval(evaluation[f"{task}, {wording}"]["all"][mark(task)]) for wording in WORDINGS]
+        goal = f"{ASKED[task]}%" if task in ASKED else ""
+        lines.append(f"| {title} | {goal} | {' | '.join(cells)} |")
     return lines
 
 
-def detail_table(found: dict[str, Any]) -> list[str]:
+def detail_table(evaluation: dict[str, Any]) -> list[str]:
     """By kind and size, stock wording."""
     lines = ["| task | kind | right | size: right |", "|---|---|---|---|"]
     for task in TASKS:
         if task == "judge of 4":
             continue
-        groups = found[f"{task}, stock"]
+        groups = evaluation[f"{task}, stock"]
         sizes = sorted(
             (int(name.removeprefix("size ")), row) for name, row in groups.items() if name.startswith("size")
         )
@@ -103,13 +103,13 @@ def detail_table(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def suitability_table(found: dict[str, Any]) -> list[str]:
+def suitability_table(evaluation: dict[str, Any]) -> list[str]:
     """What position-only reuse costs."""
     lines = [
         "| task | dense | position-only reuse | candidates' texts hidden | texts and separators hidden |",
         "|---|---|---|---|---|",
     ]
-    for task, rows in found.items():
+    for task, rows in evaluation.items():
         columns = (interval(rows[name]) if name in rows else "" for name in COLUMNS)
         lines.append(f"| {task} | {' | '.join(columns)} |")
     return lines
@@ -118,7 +118,7 @@ def suitability_table(found: dict[str, Any]) -> list[str]:
 def card(folder: Path = EMBEDDED) -> str:
     """The card's text."""
     recipe = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
-    found = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+    evaluation = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     million = recipe["tokens_seen"] / 1e6
     vocabulary = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
@@ -155,15 +155,15 @@ def card(folder: Path = EMBEDDED) -> str:
         "",
         "## Held out, greedy, exact match",
         "",
-        f"Problems on the held-out side of a hash split (1 in 32), {found['count']} documents a cell, "
-        f"`kvlab evaluate-embedded --count {found['count']}`, fp32 on CPU; 95% intervals (Wilson).",
+        f"Problems on the held-out side of a hash split (1 in 32), {evaluation['count']} documents a cell, "
+        f"`kvlab evaluate-embedded --count {evaluation['count']}`, fp32 on CPU; 95% intervals (Wilson).",
         "*Asked* is what the project set out to reach.",
         "",
-        *held_out_table(found["held_out"]),
+        *held_out_table(evaluation["held_out"]),
         "",
         "By kind and size (steps, solutions, candidates, documents or turn), stock wording:",
         "",
-        *detail_table(found["held_out"]),
+        *detail_table(evaluation["held_out"]),
         "",
         "## Suitability: what reuse does to it",
         "",
@@ -171,9 +171,9 @@ def card(folder: Path = EMBEDDED) -> str:
         "columns read a judge dense while its candidates cannot attend to each other: their texts, or their",
         "texts and the separators before them. The presets' wording.",
         "",
-        *suitability_table(found["suitability"]),
+        *suitability_table(evaluation["suitability"]),
         "",
-        f"Weights `{found['weights']}` (the lab's hash).",
+        f"Weights `{evaluation['weights']}` (the lab's hash).",
         "",
         "## Limits",
         "",

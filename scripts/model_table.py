@@ -127,8 +127,8 @@ def ids_of(tokens: int) -> list[int]:
     return torch.randint(5, 300, (tokens,), generator=torch.Generator().manual_seed(1)).tolist()
 
 
-def error(found: torch.Tensor, wanted: torch.Tensor) -> float:
-    return float((found - wanted).abs().max() / wanted.abs().max())
+def error(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((actual - expected).abs().max() / expected.abs().max())
 
 
 @torch.inference_mode()
@@ -136,9 +136,9 @@ def plain_error(model: LoadedModel) -> float:
     """A prompt read in two pieces and an answer token by token, against one forward of all."""
     ids, runner = ids_of(PROMPT + ANSWER), ModelRunner(model)
     cache, logits = runner.prefill(ids[:PROMPT], pieces=2)
-    found = [logits] + [runner.forward(runner.ids([i]), cache)[0, -1] for i in ids[PROMPT:]]
-    wanted = model.module(input_ids=torch.tensor([ids]), use_cache=False).logits[0, PROMPT - 1 :].float()
-    return error(torch.stack(found), wanted)
+    actual = [logits] + [runner.forward(runner.ids([i]), cache)[0, -1] for i in ids[PROMPT:]]
+    expected = model.module(input_ids=torch.tensor([ids]), use_cache=False).logits[0, PROMPT - 1 :].float()
+    return error(torch.stack(actual), expected)
 
 
 @torch.inference_mode()
@@ -150,9 +150,9 @@ def masked_error(model: LoadedModel) -> float:
     cache.reorder(order)
     positions = torch.cat([order, torch.arange(half, PROMPT)])
     sees = positions[None] <= positions[half:, None]
-    found = runner.forward_seeing(runner.ids(ids[half:]), cache, sees, positions, keep=0)[0]
-    wanted = model.module(input_ids=torch.tensor([ids]), use_cache=False).logits[0, half:].float()
-    return error(found, wanted)
+    actual = runner.forward_seeing(runner.ids(ids[half:]), cache, sees, positions, keep=0)[0]
+    expected = model.module(input_ids=torch.tensor([ids]), use_cache=False).logits[0, half:].float()
+    return error(actual, expected)
 
 
 def examine(family: str, tokenizer: Any) -> Row:
@@ -166,17 +166,19 @@ def examine(family: str, tokenizer: Any) -> Row:
         model = wrap_model(module, tokenizer, name=family)
     except LabError as problem:
         return Row(family, refused=str(problem))
-    found = model.info.certificate
-    kinds = Counter(layer.kind for layer in found.layers)
+    certificate = model.info.certificate
+    kinds = Counter(layer.kind for layer in certificate.layers)
     types = Counter(getattr(module.config.get_text_config(), "layer_types", None) or [])
-    said = ", ".join([*(f"{n} {kind}" for kind, n in kinds.items()), *(f"{n} {t}" for t, n in types.items())])
+    layers = ", ".join(
+        [*(f"{n} {kind}" for kind, n in kinds.items()), *(f"{n} {t}" for t, n in types.items())]
+    )
     methods = sum(cls.supports(model.info) is None for cls in METHODS)
     try:
         masked = masked_error(model)
     except LabError:
         masked = None
-    refused = "" if found.relocatable else found.reason
-    return Row(family, said, refused, methods, plain_error(model), masked)
+    refused = "" if certificate.relocatable else certificate.reason
+    return Row(family, layers, refused, methods, plain_error(model), masked)
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -194,10 +196,12 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    given = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    given.add_argument("families", nargs="*", metavar="FAMILY")
-    given.add_argument("--markdown", metavar="FILE", help="write the table below the file's first line of it")
-    args = given.parse_args(argv)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("families", nargs="*", metavar="FAMILY")
+    parser.add_argument(
+        "--markdown", metavar="FILE", help="write the table below the file's first line of it"
+    )
+    args = parser.parse_args(argv)
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
     tokenizer = train_tokenizer(seed=0, documents=120, vocab_size=360)

@@ -39,17 +39,17 @@ def executed(sources: list[str], pictures: bool = False) -> Iterator[list[dict[s
     for number, source in enumerate(sources, 1):
         tree = ast.parse(source, f"cell {number}")
         last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
-        said, value = io.StringIO(), None
-        with contextlib.redirect_stdout(said):
+        output, value = io.StringIO(), None
+        with contextlib.redirect_stdout(output):
             exec(compile(tree, f"cell {number}", "exec"), names)
             if last is not None:
                 value = eval(compile(ast.Expression(last.value), f"cell {number}", "eval"), names)
         out: list[dict[str, Any]] = []
-        if text := as_seen(said.getvalue()):
+        if text := as_seen(output.getvalue()):
             out.append({"name": "stdout", "output_type": "stream", "text": text.splitlines(keepends=True)})
         if value is not None:
-            found = {"execution_count": number, "metadata": {}, "output_type": "execute_result"}
-            out.append({"data": shown(value, pictures), **found})
+            head = {"execution_count": number, "metadata": {}, "output_type": "execute_result"}
+            out.append({"data": shown(value, pictures), **head})
         yield out
 
 
@@ -96,15 +96,15 @@ def main() -> None:
     cells = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        found = list(executed(["".join(cell["source"]) for cell in cells], pictures=True))
+        results = list(executed(["".join(cell["source"]) for cell in cells], pictures=True))
         os.chdir(ROOT)
-    for number, (cell, outputs) in enumerate(zip(cells, found, strict=True), 1):
+    for number, (cell, outputs) in enumerate(zip(cells, results, strict=True), 1):
         for output in outputs:
             if len(output.get("data", {}).get("text/html", "")) > STORED:
                 del output["data"]["text/html"]
         cell["execution_count"], cell["outputs"] = number, outputs
     path.write_text(json.dumps(book, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"{path.name}: {len(cells)} cells, {sum(map(len, found))} outputs")
+    print(f"{path.name}: {len(cells)} cells, {sum(map(len, results))} outputs")
 
 
 if __name__ == "__main__":

@@ -50,8 +50,8 @@ class Tables:
 
     def share(self, method: str, name: str, digits: int = 0) -> str:
         """A share in percent with its interval."""
-        found = self.lines[method][name]
-        value, low, high = (None if found[k] is None else 100 * found[k] for k in ("value", "low", "high"))
+        cell = self.lines[method][name]
+        value, low, high = (None if cell[k] is None else 100 * cell[k] for k in ("value", "low", "high"))
         if value is None:
             return ""
         ends = "" if low is None or high is None else f" ({low:.{digits}f} to {high:.{digits}f})"
@@ -85,13 +85,13 @@ class Tables:
             out += [self.row(f"{called}, {label}", named(base, o), base) for o, label in rows.items()]
         return out + [self.row(label, method, PUBLISHED) for method, label in OTHERS.items()]
 
-    def told(self, options: dict[str, str], base: str) -> str:
+    def differences(self, options: dict[str, str], base: str) -> str:
         """Which rows differ from all three steps beyond chance, and which do not."""
-        found = {label: self.against(named(base, option), base) for option, label in options.items()}
-        sure = [f"{label} {points:+.1f} points" for label, (points, p) in found.items() if p < SURE]
-        open_ = [f"{label} ({points:+.1f})" for label, (points, p) in found.items() if p >= SURE]
-        parts = [f"beyond chance: {', '.join(sure)}"] if sure else []
-        parts += [f"not told from chance: {', '.join(open_)}"] if open_ else []
+        differences = {label: self.against(named(base, option), base) for option, label in options.items()}
+        beyond = [f"{label} {points:+.1f} points" for label, (points, p) in differences.items() if p < SURE]
+        within = [f"{label} ({points:+.1f})" for label, (points, p) in differences.items() if p >= SURE]
+        parts = [f"beyond chance: {', '.join(beyond)}"] if beyond else []
+        parts += [f"not told from chance: {', '.join(within)}"] if within else []
         return "; ".join(parts)
 
     def verdicts(self) -> list[str]:
@@ -100,12 +100,12 @@ class Tables:
         for base, called in ((PUBLISHED, "As published"), (SHIPPED, "As shipped")):
             lowest, highest = named(base, "gamma=0.1"), named(base, "gamma=0.9")
             out += [
-                f"- **{called}, steps left out (Table 5)**: {self.told(STEPS, base)}.",
-                f"- **{called}, gamma (Table 6)**, against 0.3: {self.told(GATES, base)}. From 0.1 to 0.9 "
-                f"reuse goes from {self.share(lowest, 'tokens')} to {self.share(highest, 'tokens')} of the "
-                f"tokens, right answers from {self.share(lowest, 'accuracy')} to "
-                f"{self.share(highest, 'accuracy')}.",
-                f"- **{called}, V (Table 6)**, against 20: {self.told(POOLS, base)}.",
+                f"- **{called}, steps left out (Table 5)**: {self.differences(STEPS, base)}.",
+                f"- **{called}, gamma (Table 6)**, against 0.3: {self.differences(GATES, base)}. "
+                f"From 0.1 to 0.9 reuse goes from {self.share(lowest, 'tokens')} to "
+                f"{self.share(highest, 'tokens')} of the tokens, right answers from "
+                f"{self.share(lowest, 'accuracy')} to {self.share(highest, 'accuracy')}.",
+                f"- **{called}, V (Table 6)**, against 20: {self.differences(POOLS, base)}.",
             ]
         points, p = self.against(SHIPPED, PUBLISHED)
         decided = "beyond chance" if p < SURE else "not told from chance"
@@ -122,17 +122,18 @@ def section(saved: dict[str, Any]) -> str:
     line = tables.lines["dense"]
     weights = ", ".join(f"`{x}`" for x in saved.get("weights", {}).values())
     holm = sum(test["right_holm"] is not None for test in saved["comparisons"])
-    warmups, asked = line["warmups"], line["problems"]
-    said = (
+    warmups, problems = line["warmups"], line["problems"]
+    intro = (
         "One pool is one draw, so everything is repeated: three solvers and a judge, behind each of "
-        f"{warmups} independent warm-ups {asked // warmups} measured requests, {asked} in all, pinned: every "
-        f"row read the same texts (`make pools`; `benchmarks/results/{SAVED.name}`; weights {weights}). "
-        "Intervals are 95%, each by itself, a bootstrap over warm-ups and then requests. A row is tested "
-        "against all three steps of its own profile, the last three rows against as published: Wilcoxon's "
-        f"signed ranks over the {warmups} warm-ups, Holm's correction over all {holm} tests of the sweep."
+        f"{warmups} independent warm-ups {problems // warmups} measured requests, {problems} in all, pinned: "
+        f"every row read the same texts (`make pools`; `benchmarks/results/{SAVED.name}`; weights "
+        f"{weights}). Intervals are 95%, each by itself, a bootstrap over warm-ups and then requests. "
+        "A row is tested against all three steps of its own profile, the last three rows against as "
+        f"published: Wilcoxon's signed ranks over the {warmups} warm-ups, Holm's correction over all {holm} "
+        "tests of the sweep."
     )
     head = f"## Tables 5 and 6 behind {warmups} warm-ups (earlier weights)"
-    return "\n".join([head, "", wrapped(said), "", *tables.table(), "", *map(wrapped, tables.verdicts())])
+    return "\n".join([head, "", wrapped(intro), "", *tables.table(), "", *map(wrapped, tables.verdicts())])
 
 
 def wrapped(text: str) -> str:
@@ -143,14 +144,14 @@ def wrapped(text: str) -> str:
 
 def page(text: str, saved: dict[str, Any] | None) -> str:
     """FINDINGS with the section renewed between its marks; without a file there is none."""
-    made = f"{BEGIN}\n{section(saved)}\n{END}" if saved else f"{BEGIN}\n{END}"
-    return re.sub(f"{BEGIN}.*{END}", lambda _: made, text, flags=re.DOTALL)
+    block = f"{BEGIN}\n{section(saved)}\n{END}" if saved else f"{BEGIN}\n{END}"
+    return re.sub(f"{BEGIN}.*{END}", lambda _: block, text, flags=re.DOTALL)
 
 
 def read() -> dict[str, Any] | None:
     """What was saved; None before the first run."""
-    found: dict[str, Any] | None = json.loads(SAVED.read_text("utf-8")) if SAVED.exists() else None
-    return found
+    saved: dict[str, Any] | None = json.loads(SAVED.read_text("utf-8")) if SAVED.exists() else None
+    return saved
 
 
 def main() -> None:

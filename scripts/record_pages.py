@@ -43,60 +43,65 @@ AT_FIRST: dict[str, Any] = {
 }  # fmt: skip
 
 
-def asked(page: Any, tries: int, methods: tuple[str, ...]) -> Iterator[Any]:
+def requests_of(page: Any, tries: int, methods: tuple[str, ...]) -> Iterator[Any]:
     """A page's request for one example after the other, as an untouched page makes it."""
     visit: Any = SimpleNamespace(pages={})
     for _ in range(tries):
-        given = AT_FIRST | {"methods": methods}
-        yield page.read(visit, given | page.next_example(visit, given))
+        values = AT_FIRST | {"methods": methods}
+        yield page.read(visit, values | page.next_example(visit, values))
 
 
-def tells(record: RunRecord) -> bool:
+def shows_change(record: RunRecord) -> bool:
     """The full read is right and copying alone changes the answer."""
     dense = record.outcome(record.agents[-1], "dense")
     return dense.correct is True and compare(record, "naive").kind == "answer"
 
 
-def one(model: LoadedModel, request: Any, **more: Any) -> RunRecord:
+def run_once(model: LoadedModel, request: Any, **more: Any) -> RunRecord:
     """The record of a request in a session that has seen nothing."""
     [record] = [e.record for e in LabSession(model).run(request, **more) if isinstance(e, RunDone)]
     return record
 
 
-def first(found: Iterator[tuple[Saved, bool]]) -> Saved:
+def first(candidates: Iterator[tuple[Saved, bool]]) -> Saved:
     """The first that tells something, else the first."""
-    every = []
-    for record, good in found:
-        every.append(record)
+    records = []
+    for record, good in candidates:
+        records.append(record)
         if good:
             return record
-    return every[0]
+    return records[0]
 
 
 def of_documents(model: LoadedModel, tries: int) -> Saved:
     """A question over documents."""
-    records = (one(model, request) for request in asked(documents, tries, documents.METHODS_AT_FIRST))
-    return first((record, tells(record)) for record in records)
+    records = (
+        run_once(model, request) for request in requests_of(documents, tries, documents.METHODS_AT_FIRST)
+    )
+    return first((record, shows_change(record)) for record in records)
 
 
 def of_loop(model: LoadedModel, tries: int) -> Saved:
     """An episode."""
-    records = (cut(one(model, request, ends=over)) for request in asked(loop, tries, loop.METHODS_AT_FIRST))
-    return first((record, tells(record)) for record in records)
+    records = (
+        cut(run_once(model, request, ends=over))
+        for request in requests_of(loop, tries, loop.METHODS_AT_FIRST)
+    )
+    return first((record, shows_change(record)) for record in records)
 
 
 def of_judge(model: LoadedModel, tries: int) -> Saved:
     """One problem in two orders."""
 
-    def found() -> Iterator[tuple[Saved, bool]]:
-        for request in asked(judge, tries, JUDGE_METHODS):
-            done = [e for e in Lab(LabSession(model)).study(request) if isinstance(e, OrderDone)]
-            row = done[-1].row
+    def candidates() -> Iterator[tuple[Saved, bool]]:
+        for request in requests_of(judge, tries, JUDGE_METHODS):
+            orders = [e for e in Lab(LabSession(model)).study(request) if isinstance(e, OrderDone)]
+            row = orders[-1].row
             changed = any(o.method == "naive" and o.consistent is False for o in row.outcomes)
             right = all(o.correct is not False for o in row.outcomes if o.method == "dense")
-            yield SavedJudgement(request, row, tuple(e.record for e in done)), changed and right
+            yield SavedJudgement(request, row, tuple(e.record for e in orders)), changed and right
 
-    return first(found())
+    return first(candidates())
 
 
 def of_sweep(model: LoadedModel, tries: int) -> Saved:

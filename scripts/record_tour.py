@@ -39,11 +39,11 @@ def run(model: LoadedModel, step: Step, example: Example) -> RunRecord:
 def fits(step: Step, record: RunRecord) -> bool:
     """Does the run show what the step looks for? Where that is a change, the last agent's answer changes,
     since dense is known to be right there alone."""
-    found, final = describe_step(step.key, record), record.request.pipeline.final
+    description, final = describe_step(step.key, record), record.request.pipeline.final
     if not step.run.look_for:
-        return found.shows
+        return description.shows
     before, after = (record.outcome(final, label).answer for label in record.labels[:2])
-    return found.shows and found.choice in step.run.look_for and before != after
+    return description.shows and description.choice in step.run.look_for and before != after
 
 
 def right(record: RunRecord) -> bool:
@@ -62,27 +62,27 @@ def main() -> int:
     for step in steps():
         if args.only and step.key not in args.only:
             continue
-        kept: RunRecord | None = None
+        best: RunRecord | None = None
         shows = False
         for number, example in enumerate(preset_requests(step.preset, args.tries, seed=SEED)):
             record = run(model, step, example)
             if not right(record):
                 continue
-            if kept is None or fits(step, record):
-                kept, shows, at = record, fits(step, record), number
+            if best is None or fits(step, record):
+                best, shows, at = record, fits(step, record), number
             if shows:
                 break
-        if kept is None:
+        if best is None:
             print(f"{step.key}: dense was never right")
             missing += 1
             continue
-        found = describe_step(step.key, kept)
-        size = kept.save(FOLDER / f"{step.key}.kvrun").stat().st_size
+        facts = describe_step(step.key, best)
+        size = best.save(FOLDER / f"{step.key}.kvrun").stat().st_size
         print(
-            f"{step.key}: request {at}, {found.choice}, {'shows' if shows else 'DOES NOT SHOW'} the effect, "
-            f"{kept.wall_ms / 1e3:.1f} s, {size:,} bytes"
+            f"{step.key}: request {at}, {facts.choice}, {'shows' if shows else 'DOES NOT SHOW'} the effect, "
+            f"{best.wall_ms / 1e3:.1f} s, {size:,} bytes"
         )
-        for sentence in found.sentences:
+        for sentence in facts.sentences:
             print("   ", re.sub(r"<[^>]+>", "", sentence))
         missing += not shows
     return 1 if missing else 0

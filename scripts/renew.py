@@ -45,10 +45,7 @@ STEPS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "tour": ((sys.executable, "scripts/record_tour.py"), None),
     "evaluation": ((*LAB, "evaluate-embedded", "--count", "100"), "presets/model/evaluation.json"),
     "typed": ((*LAB, "evaluate-embedded", "--typed"), "benchmarks/results/typed.json"),
-    "edits": (
-        (*LAB, "evaluate-embedded", "--edits", "--count", "50"),
-        "benchmarks/results/edits.json",
-    ),
+    "edits": ((*LAB, "evaluate-embedded", "--edits", "--count", "50"), "benchmarks/results/edits.json"),
     "card": ((sys.executable, "scripts/model_card.py"), None),
     "links kvlink5": ((*TRAIN_LINKS, f"{LINKS}/kvlink5.safetensors", "--links", "5"), None),
     "links kvlink1": ((*TRAIN_LINKS, f"{LINKS}/kvlink1.safetensors", "--links", "1"), None),
@@ -66,13 +63,13 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="say what is left, and stop")
     args = parser.parse_args()
     weights = hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()[:16]
-    known = json.loads(DONE.read_text(encoding="utf-8")) if DONE.exists() else {}
-    done = known.get(weights, [])
-    left = args.only or [name for name in STEPS if name not in done]
+    notes = json.loads(DONE.read_text(encoding="utf-8")) if DONE.exists() else {}
+    finished = notes.get(weights, [])
+    pending = args.only or [name for name in STEPS if name not in finished]
     if args.list:
-        print("\n".join(left) or "nothing is left")
+        print("\n".join(pending) or "nothing is left")
         return 0
-    for name in left:
+    for name in pending:
         command, out = STEPS[name]
         began = time.perf_counter()
         print(f"{name}: {' '.join(command[1:])}", flush=True)
@@ -82,9 +79,9 @@ def main() -> int:
             return result.returncode
         if out:
             (ROOT / out).write_text(result.stdout, encoding="utf-8")
-        done = [*done, name]
+        finished = [*finished, name]
         DONE.parent.mkdir(exist_ok=True)
-        DONE.write_text(json.dumps({weights: done}), encoding="utf-8")
+        DONE.write_text(json.dumps({weights: finished}), encoding="utf-8")
         print(f"{name}: done after {time.perf_counter() - began:.0f} s", flush=True)
     return 0
 

@@ -48,12 +48,12 @@ NO_GPU = "No GPU has measured yet: every figure here is a CPU's.\n"
 
 def reports() -> list[Report]:
     """Every report of a benchmark, with its file's name."""
-    found = []
+    results = []
     for path in sorted(RESULTS.glob("*.json")):
         body = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(body, dict) and body.get("bench") in SECTIONS:
-            found.append({**body, "file": path.name})
-    return found
+            results.append({**body, "file": path.name})
+    return results
 
 
 def command(report: Report) -> str:
@@ -65,13 +65,13 @@ def command(report: Report) -> str:
         )
     if "shape" not in report:
         return "python benchmarks/page_load.py"
-    given = f"kvlab bench {report['bench']} --shape {report['shape']}"
+    words = f"kvlab bench {report['bench']} --shape {report['shape']}"
     for name in ("tokens", "anchors", "repeats"):
         if name in report:
-            given += f" --{name} {report[name]}"
+            words += f" --{name} {report[name]}"
     if report["dtype"] != "fp32":
-        given += f" --dtype {report['dtype']}"
-    return "OMP_NUM_THREADS=1 " * (report["threads"] == 1 < report["cores"]) + given
+        words += f" --dtype {report['dtype']}"
+    return "OMP_NUM_THREADS=1 " * (report["threads"] == 1 < report["cores"]) + words
 
 
 def where(report: Report) -> str:
@@ -96,12 +96,12 @@ def table(head: tuple[str, ...], rows: list[tuple[object, ...]]) -> Iterator[str
         yield "| " + " | ".join(str(cell) for cell in row) + " |"
 
 
-def asked(wanted: float | None, got: float) -> str:
+def met_target(target: float | None, got: float) -> str:
     """A target, and whether it is met."""
-    return "-" if wanted is None else f"{wanted:g}: {'met' if got >= wanted else 'missed'}"
+    return "-" if target is None else f"{target:g}: {'met' if got >= target else 'missed'}"
 
 
-def ttft(found: list[Report]) -> Iterator[str]:
+def ttft(results: list[Report]) -> Iterator[str]:
     yield "An agent reads what others have read and written; dense is one plain prefill of the whole prompt."
     yield "Reuse is KVCOMM's whole path: gate, matching, correction, rotation and the first token's forward."
     yield "A CPU may read long prompts sooner in bf16 than in fp32. The *strongest dense* is the sooner one"
@@ -111,9 +111,9 @@ def ttft(found: list[Report]) -> Iterator[str]:
             "processor", "strongest dense ms", "its roofline", "ratio to it", "asked",
             "roofline of reuse")  # fmt: skip
     rows: list[tuple[object, ...]] = []
-    for r in found:
+    for r in results:
         # What was asked for is asked of offsets as the model computes them; on a CPU of all anchors alone.
-        for name, mixed, kept in (
+        for name, mixed, dtype in (
             ("reuse", r["anchors"], r["dtype"]),
             ("half", r["anchors"], "fp16"),
             ("two_heaviest", 2, r["dtype"]),
@@ -121,14 +121,14 @@ def ttft(found: list[Report]) -> Iterator[str]:
             if f"{name}_ms" not in r:
                 continue
             key = "ratio" if name == "reuse" else f"{name}_ratio"
-            want = ASKED.get((r["shape"], r["tokens"], name))
+            target = ASKED.get((r["shape"], r["tokens"], name))
             dense = min(("dense", "dense_bf16"), key=lambda side: r.get(f"{side}_ms", math.inf))
             strongest, near = r[f"{dense}_ms"], r["roofline_percent"][dense]
             ratio = round(strongest / r[f"{name}_ms"], 2)
             rows.append(
-                (r["shape"], r["tokens"], r["threads"], mixed, kept, f"{r['dense_ms']:.1f}",
+                (r["shape"], r["tokens"], r["threads"], mixed, dtype, f"{r['dense_ms']:.1f}",
                  f"{r[f'{name}_ms']:.1f}", r[key], r.get(f"processor_{key}", "-"), f"{strongest:.1f}",
-                 f"{near:.0f}%", ratio, asked(want, ratio), f"{r['roofline_percent'][name]:.0f}%")
+                 f"{near:.0f}%", ratio, met_target(target, ratio), f"{r['roofline_percent'][name]:.0f}%")
             )  # fmt: skip
     yield from table(head, rows)
     yield from group()
@@ -162,7 +162,7 @@ def group() -> Iterator[str]:
         yield f"`{r['command']}`: [{path.name}](../benchmarks/results/{path.name})"
 
 
-def decode(found: list[Report]) -> Iterator[str]:
+def decode(results: list[Report]) -> Iterator[str]:
     yield "Rows of different lengths decoded as one batch, beside one row alone: tokens per second."
     yield ""
     head = ("model", "tokens", "rows", "one row", "batch", "ratio", "processor", "asked",
@@ -171,31 +171,31 @@ def decode(found: list[Report]) -> Iterator[str]:
         head,
         [
             (r["shape"], r["tokens"], r["rows"], r["one_row_tokens_per_s"], r["batch_tokens_per_s"],
-             r["ratio"], r.get("processor_ratio", "-"), asked(ASKED_OF_A_BATCH, r["ratio"]),
+             r["ratio"], r.get("processor_ratio", "-"), met_target(ASKED_OF_A_BATCH, r["ratio"]),
              *(f"{r['roofline_percent'][side]:.0f}%" for side in ("one_row", "batch")),
              f"{r['slopes'][0]['ms_each']:.1f}")
-            for r in found
+            for r in results
         ],
     )  # fmt: skip
 
 
-def memory(found: list[Report]) -> Iterator[str]:
+def memory(results: list[Report]) -> Iterator[str]:
     yield "Bytes predicted from shapes, beside what torch's own account of the device says is held."
     yield ""
     rows: list[tuple[object, ...]] = [
         (r["shape"], r["tokens"], r["anchors"], name, f"{r['predicted_bytes'][name]:,}",
          f"{r['measured_bytes'][name]:,}", r["ratio"][name])
-        for r in found
+        for r in results
         for name in r["predicted_bytes"]
     ]  # fmt: skip
     yield from table(("model", "tokens", "anchors", "what", "predicted", "measured", "ratio"), rows)
 
 
-def attention(found: list[Report]) -> Iterator[str]:
+def attention(results: list[Report]) -> Iterator[str]:
     yield "A whole pinned run with something recorded, beside the same run with nothing recorded."
     yield ""
     rows: list[tuple[object, ...]] = []
-    for r in found:
+    for r in results:
         for name, ratio in r["ratio"].items():
             limit = f"at most {1 + r['allowed_percent'] / 100:g}" if name == "offsets" else None
             met = limit and f"{limit}: {'met' if ratio <= 1 + r['allowed_percent'] / 100 else 'missed'}"
@@ -207,15 +207,15 @@ def attention(found: list[Report]) -> Iterator[str]:
     yield from table(head, rows)
 
 
-def _beside(found: list[Report], mine: str, other: str, want: Callable[[Report], str]) -> Iterator[str]:
+def _beside(results: list[Report], fused: str, other: str, goal: Callable[[Report], str]) -> Iterator[str]:
     rows: list[tuple[object, ...]] = [
-        (r["shape"], r["tokens"], r["anchors"], r["kernel"], r[f"{other}_ms"], r[f"{mine}_ms"], r["ratio"],
-         *(f"{r['roofline_percent'][side]:.0f}%" for side in (other, mine)),
-         want(r) if r["shape"] == ON_A_GPU else "-")
-        for r in found
+        (r["shape"], r["tokens"], r["anchors"], r["kernel"], r[f"{other}_ms"], r[f"{fused}_ms"], r["ratio"],
+         *(f"{r['roofline_percent'][side]:.0f}%" for side in (other, fused)),
+         goal(r) if r["shape"] == ON_A_GPU else "-")
+        for r in results
     ]  # fmt: skip
     head = ("model", "tokens", "anchors", "kernel", f"{other} ms".replace("_", " "),
-            f"{mine} ms".replace("_", " "), "ratio", "roofline of the first", "of the second",
+            f"{fused} ms".replace("_", " "), "ratio", "roofline of the first", "of the second",
             "asked")  # fmt: skip
     yield from table(head, rows)
 
@@ -225,17 +225,17 @@ def at_most(limit: float, got: float, of: str) -> str:
     return f"at most {limit:g} {of}: {'met' if got <= limit else 'missed'}"
 
 
-def match(found: list[Report]) -> Iterator[str]:
+def match(results: list[Report]) -> Iterator[str]:
     yield "The weights of a text's tokens over a full pool, in one pass and anchor by anchor."
     yield ""
-    yield from _beside(found, "match", "one_by_one", lambda r: at_most(MATCH_MS, r["match_ms"], "ms"))
+    yield from _beside(results, "match", "one_by_one", lambda r: at_most(MATCH_MS, r["match_ms"], "ms"))
 
 
-def assemble(found: list[Report]) -> Iterator[str]:
+def assemble(results: list[Report]) -> Iterator[str]:
     yield "A corrected span into the cache, in one pass and layer by layer."
     yield ""
     yield from _beside(
-        found,
+        results,
         "one_pass",
         "layer_by_layer",
         lambda r: at_most(ASSEMBLY_TIMES, 100 / r["roofline_percent"]["one_pass"], "of a copy's time"),
@@ -267,9 +267,9 @@ beside vLLM, but its blending (CacheBlend) stands on vLLM's FlashAttention and r
 not run on a CPU. The code of **KVCOMM** and of **KVLink** is published as no package."""
 
 
-def peers(found: list[Report]) -> Iterator[str]:
+def peers(results: list[Report]) -> Iterator[str]:
     yield PEERS
-    for r in found:
+    for r in results:
         dense = [(row["dtype"], row["ms"]) for row in r["rows"] if row["case"] == "whole"]
         best = min(ms for _, ms in dense)
         rows: list[tuple[object, ...]] = [
@@ -277,20 +277,20 @@ def peers(found: list[Report]) -> Iterator[str]:
              f"{best / row['ms']:.2f}", f"{row['roofline_percent']:.0f}%", row["agrees"] or "-")
             for row in sorted(r["rows"], key=lambda row: row["dtype"] != "fp32")
         ]  # fmt: skip
-        named = ", ".join(f"{name} {said['version']}" for name, said in r["peers"].items())
-        yield from ("", f"{r['shape']}, {r['tokens']:,} tokens, {r['anchors']} anchors; {named}:", "")
+        engines = ", ".join(f"{name} {peer['version']}" for name, peer in r["peers"].items())
+        yield from ("", f"{r['shape']}, {r['tokens']:,} tokens, {r['anchors']} anchors; {engines}:", "")
         head = ("precision", "what", "engine", "kept", "ms", "ratio", "to the best of any", "roofline",
                 "agrees")  # fmt: skip
         yield from table(head, rows)
     yield from ("", NO_PEERS)
 
 
-def opening(found: list[Report]) -> Iterator[str]:
+def opening(results: list[Report]) -> Iterator[str]:
     """The page itself, from the import of the server to the first word of a run."""
     yield "Fresh processes and fresh browser profiles, medians; without the requests that fill the pools."
     yield ""
     rows: list[tuple[object, ...]] = []
-    for r in found:
+    for r in results:
         for name, limit in r["targets"].items():
             got = r[name] if name in r else r["median"][name]
             met = f"under {limit:,g}: {'met' if got < limit else 'missed'}"
@@ -303,7 +303,7 @@ def opening(found: list[Report]) -> Iterator[str]:
         (name.removesuffix("_figures_s"), f"{r['median'][name.replace('_s', '')]:.0f}",
          *(r["median"][name.replace("figures_s", kind)] for kind in
            ("first_figure_s", "slowest_figure_s", "figures_s")))
-        for r in found for name in r["median"] if name.endswith("_figures_s")
+        for r in results for name in r["median"] if name.endswith("_figures_s")
     ]  # fmt: skip
     yield from table(("tab", "figures", "first, s", "slowest, s", "all, s"), rows)
 
@@ -320,12 +320,12 @@ SECTIONS: dict[str, tuple[str, Callable[[list[Report]], Iterator[str]]]] = {
 }
 
 
-def slopes(found: list[Report]) -> Iterator[str]:
+def slopes(results: list[Report]) -> Iterator[str]:
     """How the cost grows, where a report fitted a line."""
     rows: list[tuple[object, ...]] = [
         (r["bench"], r["shape"], line["over"], ", ".join(map(str, line["sizes"])), line["ms_each"] + 0.0,
          line["ms_at_0"], line["r2"])
-        for r in found
+        for r in results
         for line in r.get("slopes", ())
     ]  # fmt: skip
     if rows:
@@ -337,17 +337,18 @@ def slopes(found: list[Report]) -> Iterator[str]:
 
 def page() -> str:
     """The whole page."""
-    lines, every = [HEAD], reports()
+    lines, all_reports = [HEAD], reports()
     if not any(RESULTS.glob("*-cuda.json")):
         lines.append(NO_GPU)
     for kind, (title, draw) in SECTIONS.items():
-        mine = [r for r in every if r["bench"] == kind]
-        if mine:
-            lines += [f"## {title}", "", *draw(mine), ""]
+        results = [r for r in all_reports if r["bench"] == kind]
+        if results:
+            lines += [f"## {title}", "", *draw(results), ""]
     lines = lines[:-1] if lines[-1] == "" else lines
-    lines += [*slopes(every), "", "## To measure it again", ""]
+    lines += [*slopes(all_reports), "", "## To measure it again", ""]
     lines += [
-        f"- `{command(r)}` ({where(r)}): [{r['file']}](../benchmarks/results/{r['file']})" for r in every
+        f"- `{command(r)}` ({where(r)}): [{r['file']}](../benchmarks/results/{r['file']})"
+        for r in all_reports
     ]
     return "\n".join(lines) + "\n"
 

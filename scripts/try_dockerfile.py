@@ -73,10 +73,10 @@ class Buildah:
 
     def __call__(self, *words: str) -> str:
         """What it answers."""
-        done = subprocess.run(
+        process = subprocess.run(
             [*self.start, *words], env=ENVIRONMENT, check=True, text=True, stdout=subprocess.PIPE
         )
-        return done.stdout.strip()
+        return process.stdout.strip()
 
     def size(self, image: str) -> str:
         """What an image takes."""
@@ -84,8 +84,8 @@ class Buildah:
 
     def configuration(self, image: str) -> dict[str, Any]:
         """What an image says of how it is started, its health check among it."""
-        found: dict[str, Any] = json.loads(self("inspect", "--type", "image", image))["Docker"]["config"]
-        return found
+        config: dict[str, Any] = json.loads(self("inspect", "--type", "image", image))["Docker"]["config"]
+        return config
 
 
 @contextmanager
@@ -141,8 +141,8 @@ def inside(pid: int) -> int:
         own = "buildah" in Path(f"/proc/{pid}/comm").read_text()  # or run from memory: "memfd:buildah-c"
         if Path(f"/proc/{pid}").stat().st_uid == UID and not own:
             return pid
-        for known in Path(f"/proc/{pid}/task").glob("*/children"):
-            waiting += map(int, known.read_text().split())
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            waiting += map(int, children.read_text().split())
     raise SystemExit(f"no process of the container runs as uid {UID}")
 
 
@@ -184,12 +184,12 @@ def try_image(buildah: Buildah) -> None:
         buildah("rm", container)
 
 
-def expect(holds: bool, told: str) -> None:
+def expect(holds: bool, message: str) -> None:
     """Raises:
     SystemExit: it does not hold.
     """
     if not holds:
-        raise SystemExit(told)
+        raise SystemExit(message)
 
 
 def main() -> None:
@@ -206,11 +206,11 @@ def main() -> None:
             with timed("the base image"):
                 make_base(buildah, wish.suite)
         base = wish.base or BASE
-        given = ["--build-arg", f"BASE_IMAGE={base}", "--build-arg", f"TORCH_INDEX={wish.torch_index}"]
-        given += [word for volume in wish.volume for word in ("--volume", volume)]
+        options = ["--build-arg", f"BASE_IMAGE={base}", "--build-arg", f"TORCH_INDEX={wish.torch_index}"]
+        options += [word for volume in wish.volume for word in ("--volume", volume)]
         with timed("the build"):
-            given = ["--network", "host", "--format", "docker", *given, "-t", IMAGE]
-            buildah.show("build", *given, str(wish.space))
+            options = ["--network", "host", "--format", "docker", *options, "-t", IMAGE]
+            buildah.show("build", *options, str(wish.space))
         print(f"base {buildah.size(base)}, image {buildah.size(IMAGE)}")
         try_image(buildah)
     except subprocess.CalledProcessError as error:

@@ -79,17 +79,17 @@ class Ours:
                 token = int(self.reading.reuse(side, Clock()).argmax())
             return watch.answer(token, len(self.reading.context.prompt.ids) - 1)
         prompt = TokenizedPrompt(1, ids, (Span("prefix", "all", 0, len(ids)),))
-        plan, kept = self.plan(ids, request)
+        plan, cached = self.plan(ids, request)
         with Watch() as watch:
             token = int(self.engine.execute(prompt, plan, Clock()).logits.argmax())
-        return watch.answer(token, kept)
+        return watch.answer(token, cached)
 
     def plan(self, ids: tuple[int, ...], request: Request) -> tuple[Plan, int]:
         """What to copy, and how many tokens that are."""
         case, front, end = request["case"], request["front"], len(ids)
         texts = request["texts"] if case == "moved" else []
         at = {"whole": 0, "front": front, "moved": front, "again": end - 1}[case]
-        kept = at + sum(last - first for first, last in texts)
+        count = at + sum(last - first for first, last in texts)
         steps = []
         if at:
             cache, _ = self.engine.prefill(ids[:at])
@@ -103,7 +103,7 @@ class Ours:
             at = last
         if at < end:
             steps.append(Step(at, end, Compute("the rest")))
-        return Plan(tuple(steps), "partial", case), kept
+        return Plan(tuple(steps), "partial", case), count
 
 
 class Peer:
@@ -124,8 +124,8 @@ class Peer:
         line = self.process.stdout.readline()
         if not line:
             raise SystemExit(f"A peer ended early. The end of what it said:\n{self.log.read_text()[-3000:]}")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        message: dict[str, Any] = json.loads(line)
+        return message
 
     def __call__(self, request: Request) -> Request:
         assert self.process.stdin is not None
@@ -138,25 +138,25 @@ class Peer:
         self.process.wait()
 
 
-def rates_of(ours: dict[str, Ours], repeats: int) -> dict[str, Any]:
+def rates_of(labs: dict[str, Ours], repeats: int) -> dict[str, Any]:
     """The rates of a large copy and of a large product in each precision."""
     cpu = torch.device("cpu")
-    products = {dtype: product_gflop_s(cpu, side.engine.model.dtype, repeats) for dtype, side in ours.items()}
+    products = {dtype: product_gflop_s(cpu, side.engine.model.dtype, repeats) for dtype, side in labs.items()}
     return {"copy_gb_s": copy_gb_s(cpu, repeats), "product_gflop_s": products}
 
 
-def roofs(ours: dict[str, Ours], anchors: int, rates: dict[str, Any]) -> Callable[[str, str, int], float]:
+def roofs(labs: dict[str, Ours], anchors: int, rates: dict[str, Any]) -> Callable[[str, str, int], float]:
     """The least milliseconds of a case in a precision with so many tokens kept: its bytes at the bandwidth of
     a large copy or its operations at the rate of a large product, whichever takes longer."""
     gb_s, products = rates["copy_gb_s"], rates["product_gflop_s"]
 
-    def least(case: str, dtype: str, kept: int) -> float:
-        side = ours[dtype]
+    def least(case: str, dtype: str, cached: int) -> float:
+        side = labs[dtype]
         model, tokens = side.engine.model, len(side.reading.context.prompt.ids)
         if case.startswith("kvcomm"):
             mixed = anchors if case == "kvcomm" else HEAVIEST
             return least_ms(side.reading.least_bytes(mixed), gb_s)
-        computed = least_ms(prefill_operations(model, tokens, tokens - kept), products[dtype])
+        computed = least_ms(prefill_operations(model, tokens, tokens - cached), products[dtype])
         return max(computed, least_ms(weight_bytes(model), gb_s))
 
     return least
@@ -178,7 +178,7 @@ def measure(
     busy: dict[str, list[float]] = defaultdict(list)
     agree: dict[str, list[bool]] = defaultdict(list)
     keys: dict[str, tuple[str, str, str]] = {}
-    kept: dict[str, int] = {}
+    cached: dict[str, int] = {}
     for turn in range(repeats + WARM_UP):
         ids = [drawn.randrange(5, high) for _ in range(tokens)]
         right: dict[str, int] = {}
@@ -192,7 +192,7 @@ def measure(
                 if turn < WARM_UP:
                     continue
                 key = f"{name} {dtype} {case}"
-                keys[key], kept[key] = (name, dtype, case), answer["kept"]
+                keys[key], cached[key] = (name, dtype, case), answer["kept"]
                 times[key].append(answer["ms"])
                 busy[key].append(answer["processor_ms"])
                 if not case.startswith("kvcomm"):
@@ -208,12 +208,12 @@ def measure(
             "engine": name,
             "dtype": dtype,
             "case": case,
-            "kept": kept[key],
+            "kept": cached[key],
             "ms": ms[key],
             "processor_ms": processor[key],
             "spread": spread[key],
             "ratio": round(strongest[dtype] / ms[key], 2),
-            "roofline_percent": percent(least(case, dtype, kept[key]), ms[key]),
+            "roofline_percent": percent(least(case, dtype, cached[key]), ms[key]),
             "agrees": f"{sum(agree[key])} of {len(agree[key])}" if key in agree else None,
         }
         for key, (name, dtype, case) in keys.items()
@@ -245,16 +245,16 @@ def main() -> None:
             sides[OURS, dtype] = Ours(reading_of(model, args.tokens, args.anchors))
             if dtype == "fp32":
                 model.module.save_pretrained(folder)
-        ours = {dtype: side for (_, dtype), side in sides.items() if isinstance(side, Ours)}
+        labs = {dtype: side for (_, dtype), side in sides.items() if isinstance(side, Ours)}
         # Before the peers are there: their idle processes take turns on the core.
-        rates = rates_of(ours, 3 * args.repeats)
-        least = roofs(ours, args.anchors, rates)
+        rates = rates_of(labs, 3 * args.repeats)
+        least = roofs(labs, args.anchors, rates)
         for name, python in peers.items():
             for dtype in DTYPES:
                 peer = Peer(name, python, folder, dtype, args.tokens, core)
                 sides[name, dtype], about[name] = peer, peer.about
         try:
-            rows = measure(sides, ours["fp32"].reading, args.repeats, least)
+            rows = measure(sides, labs["fp32"].reading, args.repeats, least)
         finally:
             for side in sides.values():
                 if isinstance(side, Peer):

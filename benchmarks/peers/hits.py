@@ -51,24 +51,24 @@ def ask(python: str, model: Path, prompts: list[list[int]], block: int, blocks: 
         events, longest = Path(folder) / "events.msgpack", max(map(len, prompts))
         command = [python, str(HERE / "vllm_hits_side.py"), str(model), str(events)]
         command += [str(longest), str(block), str(blocks)]
-        asked = "".join(json.dumps({"ids": ids}) + "\n" for ids in prompts)
-        done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
-        if done.returncode:
-            sys.exit(done.stderr[-4000:])
-        about, *answers = map(json.loads, done.stdout.splitlines())
+        lines = "".join(json.dumps({"ids": ids}) + "\n" for ids in prompts)
+        process = subprocess.run(command, input=lines, capture_output=True, text=True, check=False)
+        if process.returncode:
+            sys.exit(process.stderr[-4000:])
+        about, *answers = map(json.loads, process.stdout.splitlines())
         return {"about": about, "kept": [a["kept"] for a in answers], "cache": engine_cache(events)}
 
 
-def beside(log: Gathered, block: int, capacity: int, found: dict[str, Any]) -> dict[str, Any]:
+def beside(log: Gathered, block: int, capacity: int, answers: dict[str, Any]) -> dict[str, Any]:
     """One cache's hits beside the prediction for it."""
-    wanted = lru_hits(log.pieces, log.tokens, block, capacity).tolist()
-    gaps = [real - told for real, told in zip(found["kept"], wanted, strict=True)]
+    predicted = lru_hits(log.pieces, log.tokens, block, capacity).tolist()
+    gaps = [real - expected for real, expected in zip(answers["kept"], predicted, strict=True)]
     return {
         "blocks": capacity if capacity < FAR else None,
-        "really": sum(found["kept"]), "predicted": sum(wanted),
+        "really": sum(answers["kept"]), "predicted": sum(predicted),
         "calls": len(gaps), "same": sum(gap == 0 for gap in gaps),
         "less": sum(gap < 0 for gap in gaps), "more": sum(gap > 0 for gap in gaps),
-        "largest_gap": max(map(abs, gaps)), "events": asdict(found["cache"]),
+        "largest_gap": max(map(abs, gaps)), "events": asdict(answers["cache"]),
     }  # fmt: skip
 
 

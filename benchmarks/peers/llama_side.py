@@ -92,11 +92,11 @@ class Context:
         of_model = lib.llama_model_default_params()
         of_model.n_gpu_layers = 0
         self.model = lib.llama_model_load_from_file(str(path).encode(), of_model)
-        given = lib.llama_context_default_params()
-        given.n_ctx, given.n_seq_max, given.kv_unified = 2 * TOKENS + 512, MOST_TEXTS + 1, True
-        given.n_batch = TOKENS + 64  # in pieces of 512, its default and faster than one pass
-        given.n_threads = given.n_threads_batch = 1
-        self.context = lib.llama_init_from_model(self.model, given)
+        params = lib.llama_context_default_params()
+        params.n_ctx, params.n_seq_max, params.kv_unified = 2 * TOKENS + 512, MOST_TEXTS + 1, True
+        params.n_batch = TOKENS + 64  # in pieces of 512, its default and faster than one pass
+        params.n_threads = params.n_threads_batch = 1
+        self.context = lib.llama_init_from_model(self.model, params)
         self.memory = lib.llama_get_memory(self.context)
         self.vocabulary = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self.model))
         self.batch = lib.llama_batch_init(TOKENS + 64, 0, 1)
@@ -117,9 +117,11 @@ class Context:
         if not last:
             lib.llama_synchronize(self.context)
             return -1
-        found = lib.llama_get_logits_ith(self.context, len(ids) - 1)
-        seen = np.ctypeslib.as_array(ctypes.cast(found, ctypes.POINTER(ctypes.c_float)), (self.vocabulary,))
-        return int(seen.argmax())
+        pointer = lib.llama_get_logits_ith(self.context, len(ids) - 1)
+        logits = np.ctypeslib.as_array(
+            ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), (self.vocabulary,)
+        )
+        return int(logits.argmax())
 
     def forget(self, sequence: int, until: int) -> None:
         """Drop the first positions of a sequence."""
@@ -136,7 +138,7 @@ def start() -> tuple[Callable[[Request], Request], dict[str, Any]]:
     convert(FOLDER, path)
     context = Context(path)
 
-    def kept(ids: list[int], tokens: int) -> Request:
+    def read_prefix(ids: list[int], tokens: int) -> Request:
         """The first ``tokens`` are in the cache."""
         if tokens:
             context.decode(ids[:tokens], 0)
@@ -144,7 +146,7 @@ def start() -> tuple[Callable[[Request], Request], dict[str, Any]]:
             token = context.decode(ids[tokens:], tokens, last=True)
         return watch.answer(token, tokens)
 
-    def moved(ids: list[int], texts: list[list[int]], front: int) -> Request:
+    def read_moved(ids: list[int], texts: list[list[int]], front: int) -> Request:
         """Texts that were read by themselves are moved to their places; the template between is read."""
         for sequence, (first, end) in enumerate(texts, 1):
             context.decode([BEGIN, *ids[first:end]], 0, sequence)
@@ -162,8 +164,10 @@ def start() -> tuple[Callable[[Request], Request], dict[str, Any]]:
         ids = request["ids"]
         context.clear()
         if request["case"] == "moved":
-            return moved(ids, request["texts"], request["front"])
-        return kept(ids, {"whole": 0, "front": request["front"], "again": len(ids) - 1}[request["case"]])
+            return read_moved(ids, request["texts"], request["front"])
+        return read_prefix(
+            ids, {"whole": 0, "front": request["front"], "again": len(ids) - 1}[request["case"]]
+        )
 
     return handle, {"version": lib.__version__, "threads": 1, "settings": {"cache": "f16"}}
 

@@ -1,5 +1,5 @@
-"""What a peer's program and the driver say to each other: one JSON object a line. Standard library only, for
-a peer's environment holds nothing of this project.
+"""The protocol of a peer's program and the driver: one JSON object a line. Standard library only, since a
+peer's environment holds nothing of this project.
 
 A request: ``{"case": ..., "ids": [...], "texts": [[start, end], ...], "front": tokens}``, where ``texts`` are
 the shared texts' places and ``front`` the template text before the first. The answer: ``{"ms": wall clock,
@@ -48,6 +48,6 @@ class Watch:
         self.ms = (time.perf_counter() - self._wall) * 1e3
         self.processor_ms = (time.process_time() - self._busy) * 1e3
 
-    def answer(self, token: int, kept: int) -> Request:
+    def answer(self, token: int, cached: int) -> Request:
         """The answer to a request."""
-        return {"ms": self.ms, "processor_ms": self.processor_ms, "token": token, "kept": kept}
+        return {"ms": self.ms, "processor_ms": self.processor_ms, "token": token, "kept": cached}

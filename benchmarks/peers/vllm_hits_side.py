@@ -54,11 +54,11 @@ def start() -> tuple[Callable[[Request], Request], dict[str, Any]]:
     file = EVENTS.open("wb")
 
     def handle(request: Request) -> Request:
-        found = engine.generate(TokensPrompt(prompt_token_ids=request["ids"]), greedy, use_tqdm=False)[0]
+        output = engine.generate(TokensPrompt(prompt_token_ids=request["ids"]), greedy, use_tqdm=False)[0]
         while socket.poll(PATIENCE_S * 1e3):
             file.write(socket.recv_multipart()[-1])
         file.flush()
-        return {"kept": found.num_cached_tokens}
+        return {"kept": output.num_cached_tokens}
 
     return handle, {"version": vllm.__version__, "settings": settings}
 

@@ -52,8 +52,8 @@ def start() -> tuple[Callable[[Request], Request], dict[str, Any]]:
         elif request["case"] == "again":
             generate(ids)
         with Watch() as watch:
-            found = generate(ids)
-        return watch.answer(found.outputs[0].token_ids[0], found.num_cached_tokens)
+            output = generate(ids)
+        return watch.answer(output.outputs[0].token_ids[0], output.num_cached_tokens)
 
     about = {"version": vllm.__version__, "torch": torch.__version__, "threads": torch.get_num_threads()}
     return handle, {**about, "settings": settings}

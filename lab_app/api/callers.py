@@ -1,8 +1,7 @@
-"""Visits of programs: a caller's session is a trust domain of its own, as a tab's is.
+"""Visits of programs. Like a browser tab, each caller's session is a trust domain of its own.
 
-A caller with a session (a client that keeps one) finds its pools and records again in its next call. A caller
-without one gets a visit for the call alone, which ends a minute later; how often such callers may ask is
-counted by their address, for nothing else of them stays."""
+A caller that sends a session name gets the same visit, with its pools and records, at every call. A caller
+without one gets a visit for one call, which ends a minute later; its calls are rate-limited by address."""
 
 import re
 import threading
@@ -17,23 +16,23 @@ from backend.base.text import show
 from backend.session.limits import Rate
 from lab_app.visits.visits import Visit, VisitStore
 
-ADDRESSES = 1024  # whose rates are remembered, the last ones seen
+ADDRESSES = 1024  # whose rates are remembered, the latest ones
 SESSION = re.compile(r"[A-Za-z0-9_.-]{16,128}")
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who calls: ``session`` is empty for a caller that keeps none."""
+    """A program's session name, empty if it sends none, and its address."""
 
     session: str = ""
     address: str = ""
 
 
 class Callers:
-    """The visits of those who call the lab's endpoints.
+    """The visits of programs that call the lab's endpoints.
 
     Args:
-        lab: whose visits they are.
+        lab: holds the visits.
         clock: seconds.
     """
 
@@ -51,22 +50,21 @@ class Callers:
                 full.
         """
         if caller.session:
-            yield self._known(caller.session)
+            yield self._session_visit(caller.session)
             return
         self._rate(caller.address).ask()
         visit = self.lab.open()
         try:
             yield visit
         finally:
-            visit.left = self._clock()  # nobody can find it again: it ends soon
+            visit.left_at = self._clock()  # nobody can use it again, so it ends soon
 
-    def _known(self, session: str) -> Visit:
+    def _session_visit(self, session: str) -> Visit:
         """The visit of a session, a new one at its first call."""
         if not SESSION.fullmatch(session):
             raise OptionError(
                 f"The session_hash is {show(session)}; give 16 to 128 letters and digits that nobody "
-                f"guesses, or "
-                "leave it out.",
+                "guesses, or leave it out.",
                 field="session_hash",
             )
         with self._guard:
@@ -79,8 +77,8 @@ class Callers:
 
     def _rate(self, address: str) -> Rate:
         with self._guard:
-            found = self._rates.pop(address, None) or Rate(self.lab.limits.requests_a_minute)
-            self._rates[address] = found
+            rate = self._rates.pop(address, None) or Rate(self.lab.limits.requests_a_minute)
+            self._rates[address] = rate
             while len(self._rates) > ADDRESSES:
                 self._rates.popitem(last=False)
-            return found
+            return rate

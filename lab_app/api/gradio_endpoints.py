@@ -1,7 +1,7 @@
 """The lab's calls as named endpoints of the page's server, for ``gradio_client`` and plain HTTP.
 
-Each is an event of the page without a widget: it goes through the same queue, and then through the same line
-as what people press. Its signature is made from its parameters' model."""
+Each is an event of the page without a widget, so it waits in the framework's queue and then for the model, as
+a press of a button does. Its signature is made from its parameters' model."""
 
 import inspect
 import logging
@@ -22,25 +22,25 @@ from lab_app.ui import text
 from lab_app.visits.visits import VisitStore
 
 LOG = logging.getLogger("lab_app")
-#: What the framework calls the session of a caller who gave none: the call's own number.
+#: The session name that the framework gives a caller without one: the call's own id.
 NO_SESSION = re.compile(r"[0-9a-f]{32}")
 
 
 class CallError(Exception):
-    """What went wrong with a call, in words for whoever made it."""
+    """A call failed; the message is for the caller."""
 
 
 def steps(
-    lab: VisitStore, callers: Callers, name: str, given: Mapping[str, Any], caller: Caller
+    lab: VisitStore, callers: Callers, name: str, arguments: Mapping[str, Any], caller: Caller
 ) -> Iterator[Body]:
     """An endpoint's answer, step by step.
 
     Raises:
-        CallError: with the reason in words; of what was not expected, the log holds the rest.
+        CallError: the call failed; the log has the traceback of an unexpected error.
     """
     work, _ = ENDPOINTS[name]
     try:
-        yield from work(lab, callers, caller, given)
+        yield from work(lab, callers, caller, arguments)
     except LabError as error:
         raise CallError(sentence(error)) from None
     except Exception as error:
@@ -50,12 +50,10 @@ def steps(
 
 def build_endpoints(lab: VisitStore, callers: Callers) -> None:
     """Add the endpoints to the current ``gr.Blocks``."""
-    for name in ENDPOINTS:
-        work, kind = ENDPOINTS[name]
-        function = endpoint(lab, callers, name, kind.model_fields)
+    for name, (work, kind) in ENDPOINTS.items():
         help_ = "\n".join(f"{key}: {field.description}" for key, field in kind.model_fields.items())
         api(
-            function,
+            endpoint(lab, callers, name, kind.model_fields),
             api_name=name,
             api_description=f"{inspect.getdoc(work)}\n{help_}",
             concurrency_limit=None,
@@ -65,20 +63,20 @@ def build_endpoints(lab: VisitStore, callers: Callers) -> None:
 def endpoint(
     lab: VisitStore, callers: Callers, name: str, fields: Mapping[str, FieldInfo]
 ) -> Callable[..., Any]:
-    """The function that the framework calls, with a parameter for each field and the request behind them."""
+    """The function that the framework calls: a parameter for each field, then the request."""
 
-    def call(*given: Any) -> Iterator[Body]:
-        *values, request = given
+    def call(*arguments: Any) -> Iterator[Body]:
+        *values, request = arguments
         try:
             yield from steps(lab, callers, name, dict(zip(fields, values, strict=True)), caller_of(request))
         except CallError as error:
             raise gr.Error(str(error), print_exception=False) from None
 
     kinds: dict[str, Any] = {key: field.annotation for key, field in fields.items()} | {"request": gr.Request}
-    usual = {key: inspect.Parameter.empty if f.is_required() else f.default for key, f in fields.items()}
+    defaults = {key: inspect.Parameter.empty if f.is_required() else f.default for key, f in fields.items()}
     parameters = [
         inspect.Parameter(
-            key, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=usual.get(key), annotation=annotation
+            key, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=defaults.get(key), annotation=annotation
         )
         for key, annotation in kinds.items()
     ]

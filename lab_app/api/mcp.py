@@ -1,9 +1,9 @@
 """The lab's calls as tools of an MCP server, for programs that let a language model use tools. Off by
 default.
 
-Needs the package ``mcp`` (``pip install 'kv-reuse-lab[mcp]'``). Every call is one request without a session,
-with a visit of its own: the framework's own MCP server sends all callers' calls through one session of its
-own, in which they would find one another's texts."""
+Needs the package ``mcp`` (``pip install 'kv-reuse-lab[mcp]'``). Every call is one request without a session
+and has a visit of its own. The framework's own MCP server would send all calls through one session, where
+callers could find one another's texts."""
 
 import contextlib
 import inspect
@@ -79,8 +79,8 @@ class Tools:
             for name, (work, kind) in ENDPOINTS.items()
         ]
 
-    async def call(self, name: str, given: dict[str, Any]) -> list[Any]:
-        """One call. What is raised here becomes the tool's error, in its words."""
+    async def call(self, name: str, arguments: dict[str, Any]) -> list[Any]:
+        """Run one tool. An exception's message becomes the tool's error."""
         from mcp.types import TextContent
 
         if name not in ENDPOINTS:
@@ -89,22 +89,22 @@ class Tools:
         request: Request | None = context.request
         address = request.client.host if request is not None and request.client is not None else ""
         token = context.meta.progressToken if context.meta is not None else None
-        working = steps(self.lab, self.callers, name, given, Caller(address=address))
+        events = steps(self.lab, self.callers, name, arguments, Caller(address=address))
         answer: Body = {}
         try:
-            told = 0
-            while (step := await anyio.to_thread.run_sync(next, working, None)) is not None:
-                answer, told = step, told + 1
+            count = 0
+            while (step := await anyio.to_thread.run_sync(next, events, None)) is not None:
+                answer, count = step, count + 1
                 if request is not None and await request.is_disconnected():
-                    break  # nobody listens any more: what runs is stopped
+                    break  # nobody listens any more, so the work is stopped
                 if token is not None and "said" in step:
                     await context.session.send_progress_notification(
                         token,
-                        float(told),
+                        float(count),
                         message=str(step["said"]),
                         related_request_id=str(context.request_id),
                     )
         finally:
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(working.close)  # type: ignore[attr-defined]
+                await anyio.to_thread.run_sync(events.close)  # type: ignore[attr-defined]
         return [TextContent(type="text", text=json.dumps(answer, ensure_ascii=False))]

@@ -1,7 +1,7 @@
-"""What programs ask of the lab: the calls with their parameters, checked. Free of the web framework.
+"""The parameters of the lab's calls, checked. Free of the web framework.
 
 Each call is a model whose fields make the endpoint's signature, the tool's schema and the documentation.
-Types are checked here and strictly; what a value means, and whether it is allowed, the engine says."""
+Types are checked here, strictly; the engine checks whether a value is allowed."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from backend.records.request import CONTROLS, Decoding, MethodChoice, RunRequest
 from lab_app.pages.pipeline.form import as_shipped, read_controls
 from lab_app.ui import text
 from lab_app.ui.scenarios import WARM_LIMIT, find_preset
-from lab_app.ui.validation import NumberField
+from lab_app.ui.validation import NumberField, problems_of
 
 OWN = "own"  # the name of a pipeline that a caller stated
 MOST_METHOD_TEXT = 500  # characters; an option's name and value are short
@@ -76,15 +76,15 @@ class RunParameters(Call):
     )
 
 
-def parameter(found: Control) -> tuple[Any, Any]:
+def parameter(control: Control) -> tuple[Any, Any]:
     """A control as a parameter. The longest answer is by default the scenario's."""
-    if found.key == "max_new_tokens":
-        return int | None, Field(None, description=found.usage)
-    return found.type, Field(found.default, description=found.usage)
+    if control.key == "max_new_tokens":
+        return int | None, Field(None, description=control.usage)
+    return control.type, Field(control.default, description=control.usage)
 
 
 #: The controls of a comparison that a program can set.
-SETTABLE = {key: parameter(found) for key, found in CONTROLS.items() if not found.shown_only}
+SETTABLE = {key: parameter(control) for key, control in CONTROLS.items() if not control.shown_only}
 #: What programs send to ``run``.
 RunCall = create_model("RunCall", __base__=RunParameters, **SETTABLE)  # type: ignore[call-overload]
 
@@ -106,39 +106,40 @@ class JudgeCall(Call):
     slots_only: bool = Field(False, description="Copy the candidates alone and compute all other words.")
 
 
-def read_call(kind: type[C], given: Mapping[str, Any]) -> C:
+def read_call(kind: type[C], arguments: Mapping[str, Any]) -> C:
     """Parameters of the right types.
 
     Raises:
-        OptionError: the first ones that are not, each with its name, value and what is allowed.
+        OptionError: the first three wrong ones, each with its name, value and what is allowed.
     """
     try:
-        return kind.model_validate(dict(given))
+        return kind.model_validate(dict(arguments))
     except ValidationError as error:
-        said = [describe_validation_error(kind, dict(one)) for one in error.errors(include_url=False)[:3]]
-        first = error.errors(include_url=False)[0]["loc"]
-        raise OptionError(" ".join(said), field=".".join(str(part)[:40] for part in first[:2])) from None
+        mistakes = error.errors(include_url=False)[:3]
+        sentences = [describe_validation_error(kind, dict(mistake)) for mistake in mistakes]
+        field = ".".join(str(part)[:40] for part in mistakes[0]["loc"][:2])
+        raise OptionError(" ".join(sentences), field=field) from None
 
 
-def describe_validation_error(kind: type[Call], one: Mapping[str, Any]) -> str:
+def describe_validation_error(kind: type[Call], mistake: Mapping[str, Any]) -> str:
     """One mistake in a sentence."""
-    place = ".".join(str(part)[:40] for part in one["loc"])
-    if one["type"] == "extra_forbidden":
+    place = ".".join(str(part)[:40] for part in mistake["loc"])
+    if mistake["type"] == "extra_forbidden":
         return (
             f"There is no parameter {place}; there are {', '.join(kind.model_fields) or 'none'}. Remove it."
         )
-    if one["type"] == "missing":
+    if mistake["type"] == "missing":
         return f"The parameter {place} is missing. Give it."
-    wanted = str(one["msg"]).removeprefix("Input should ").removesuffix(".")
-    return f"The parameter {place} is {show(one['input'])}; it should {wanted}. Change it."
+    rule = str(mistake["msg"]).removeprefix("Input should ").removesuffix(".")
+    return f"The parameter {place} is {show(mistake['input'])}; it should {rule}. Change it."
 
 
 # -- run ---------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
-    """A run as it was asked: ``warm`` requests first, then ``request``; ``shipped``: see
+class RunJob:
+    """``warm`` requests fill the pools, then ``request`` is run; ``shipped``: see
     :func:`lab_app.pages.pipeline.form.as_shipped`."""
 
     request: RunRequest
@@ -146,44 +147,44 @@ class Asked:
     shipped: bool = False
 
 
-def read_run(given: Mapping[str, Any]) -> Asked:
+def read_run(arguments: Mapping[str, Any]) -> RunJob:
     """The run that the parameters state.
 
     Raises:
-        LabError: it cannot be stated so.
+        LabError: a parameter is wrong.
     """
-    call = read_call(RunCall, given)
+    call = read_call(RunCall, arguments)
     preset = None if call.agents is not None else find_preset(call.preset)
     pipeline = own_pipeline(call) if preset is None else edited(call, preset.pipeline)
     values: Mapping[str, str] | None = call.values
-    known = call.expected
+    expected = call.expected
     if values is None:
         values, answer = example_request(preset, call.example)
-        known = answer if known is None else known
-    if known is not None:
-        check_text(known, "The known answer", "expected", 2000)
+        expected = answer if expected is None else expected
+    if expected is not None:
+        check_text(expected, "The known answer", "expected", 2000)
     controls = {key: getattr(call, key) for key in SETTABLE}
     if controls["max_new_tokens"] is None:
         controls["max_new_tokens"] = pipeline.longest_answer
     request = RunRequest(
-        pipeline, pipeline.check_values(values), read_methods(call.methods), expected=known,
+        pipeline, pipeline.check_values(values), read_methods(call.methods), expected=expected,
         **read_controls(controls),
     )  # fmt: skip
     warm = NumberField("The number of requests to warm up with", 0, WARM_LIMIT).read(call.warm, "warm")
     shipped = preset is not None and as_shipped(preset, request, warm)
-    return Asked(request, warm_set(preset, warm), shipped)
+    return RunJob(request, warm_set(preset, warm), shipped)
 
 
-def read_methods(written: list[str]) -> tuple[MethodChoice, ...]:
-    """Methods as a person writes them.
+def read_methods(items: list[str]) -> tuple[MethodChoice, ...]:
+    """Methods from their texts, such as ``kvcomm:gamma=0.5``.
 
     Raises:
         OptionError: one cannot be read; see :func:`backend.methods.registry.parse_methods`.
     """
     from backend.methods.registry import parse_methods
 
-    found: list[MethodChoice] = []
-    for item in written:
+    choices: list[MethodChoice] = []
+    for item in items:
         check_text(item, "A method", "methods", MOST_METHOD_TEXT)
         if "," in item:
             raise OptionError(
@@ -192,8 +193,8 @@ def read_methods(written: list[str]) -> tuple[MethodChoice, ...]:
             )
         [choice] = parse_methods(item)
         check_label(choice.label, "A method's label", "methods")
-        found.append(choice)
-    return tuple(found)
+        choices.append(choice)
+    return tuple(choices)
 
 
 def edited(call: RunParameters, base: Pipeline) -> Pipeline:
@@ -233,19 +234,19 @@ def own_pipeline(call: RunParameters) -> Pipeline:
     if call.templates:
         raise PromptError("Own agents bring their templates. Leave `templates` out.", field="templates")
     agents = []
-    for number, given in enumerate(call.agents or (), 1):
-        for key, value in given.items():
-            wanted = AGENT_KEYS.get(key)
-            if wanted is None or type(value) is not wanted:
+    for number, fields in enumerate(call.agents or (), 1):
+        for key, value in fields.items():
+            kind = AGENT_KEYS.get(key)
+            if kind is None or type(value) is not kind:
                 raise PromptError(
                     f"Agent {number} has {show(key)}: {show(value)}; an agent may have {AGENT_WORDS}. "
                     f"Change it.",
                     field=f"agents.{number}",
                 )
-        if "template" not in given:
+        if "template" not in fields:
             raise PromptError(f"Agent {number} has no template. Give it one.", field=f"agents.{number}")
-        usual: dict[str, Any] = {"id": number, "name": f"Agent {number}", "role": ""}
-        agents.append(Agent(**(usual | given)))
+        defaults: dict[str, Any] = {"id": number, "name": f"Agent {number}", "role": ""}
+        agents.append(Agent(**(defaults | fields)))
     scoring: Any = call.scoring
     turns = 1 if call.turns is None else call.turns
     return Pipeline(OWN, "Own agents", "", tuple(agents), tuple(call.declared), scoring=scoring, turns=turns)
@@ -257,12 +258,12 @@ def example_request(preset: Preset | None, number: int) -> tuple[Mapping[str, st
         raise PromptError(
             "There is no set of requests to draw from. Give `values`, such as user_question.", field="values"
         )
-    found = preset_requests(preset, number)[-1]
-    return found.values, found.answer
+    example = preset_requests(preset, number)[-1]
+    return example.values, example.answer
 
 
 def warm_set(preset: Preset | None, count: int) -> tuple[Example, ...]:
-    """Requests for the pools, another draw than those offered.
+    """Requests that fill the pools, another draw than those offered.
 
     Raises:
         PromptError: there is no set to draw from.
@@ -277,23 +278,23 @@ def warm_set(preset: Preset | None, count: int) -> tuple[Example, ...]:
 # -- judge -------------------------------------------------------------------------------------------------
 
 
-def read_judge(given: Mapping[str, Any]) -> JudgeRequest:
+def read_judge(arguments: Mapping[str, Any]) -> JudgeRequest:
     """The judgement that the parameters state.
 
     Raises:
-        LabError: it cannot be stated so.
+        LabError: a parameter is wrong.
     """
     from backend.records.judge import Candidate
 
-    call = read_call(JudgeCall, given)
-    for number, said in enumerate(call.candidates, 1):
-        if not check_text(said, f"Candidate {number}", "candidates").strip():
+    call = read_call(JudgeCall, arguments)
+    for number, candidate in enumerate(call.candidates, 1):
+        if not check_text(candidate, f"Candidate {number}", "candidates").strip():
             raise PromptError(text.CANDIDATE_EMPTY.format(number=number), field="candidates")
     if not check_text(call.question, "The question", "question").strip():
         raise PromptError("The question is empty. Write some text.", field="question")
     if call.expected is not None:
         check_text(call.expected, text.JUDGE_EXPECTED, "expected", 2000)
-    candidates = tuple(Candidate(said, f"agent {i}") for i, said in enumerate(call.candidates, 1))
+    candidates = tuple(Candidate(candidate, f"agent {i}") for i, candidate in enumerate(call.candidates, 1))
     protocol: Any = call.protocol  # checked below
     problem = JudgeProblem(1, call.question, candidates, "typed", call.expected)
     request = JudgeRequest(
@@ -308,9 +309,4 @@ def read_judge(given: Mapping[str, Any]) -> JudgeRequest:
 
 def sentence(error: LabError) -> str:
     """An error for a program's reader: the message, and the parameter it is about."""
-    from lab_app.ui.validation import Problems
-
-    found = error.found if isinstance(error, Problems) else ()
-    if found:
-        return "\n".join(f"{one.message}{f' [{one.field}]' if one.field else ''}" for one in found)
-    return f"{error} [{error.field}]" if error.field else str(error)
+    return "\n".join(f"{x.message}{f' [{x.field}]' if x.field else ''}" for x in problems_of(error))

@@ -11,6 +11,7 @@ from backend.prompts.presets import Preset, load_preset, preset_names, preset_re
 from backend.records.judge import Judged, JudgeOutcome
 from backend.records.judge_summary import table
 from backend.records.model_info import ModelInfo
+from backend.records.request import MethodChoice
 from backend.records.rows import familiarity_row
 from backend.records.run import Outcome, RunRecord, reuse
 from backend.session.limits import Limits
@@ -22,7 +23,7 @@ Body = dict[str, Any]
 
 
 def plain(value: Any) -> Any:
-    """JSON values: numbers that are none become null, tuples lists."""
+    """JSON values: NaN and infinity become null, tuples lists."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -32,9 +33,9 @@ def plain(value: Any) -> Any:
     return plain(value.item()) if hasattr(value, "item") else value
 
 
-def html_text(written: str) -> str:
+def html_text(html: str) -> str:
     """HTML as the text that it shows."""
-    return markup.unescape(re.sub(r"<[^>]+>", "", written)).replace("\xa0", " ")
+    return markup.unescape(re.sub(r"<[^>]+>", "", html)).replace("\xa0", " ")
 
 
 # -- what there is -----------------------------------------------------------------------------------------
@@ -44,7 +45,7 @@ def methods_body(info: ModelInfo) -> Body:
     """Every registered method with its options and profiles, and why it cannot run here if it cannot."""
     from backend.methods.registry import METHODS, option_fields
 
-    found = []
+    methods = []
     for cls in METHODS:
         options = [
             {
@@ -64,13 +65,13 @@ def methods_body(info: ModelInfo) -> Body:
             {"name": key, "title": p.title, "summary": p.summary, "options": dict(p.options)}
             for key, p in cls.profiles.items()
         ]
-        found.append(
+        methods.append(
             {
                 "name": cls.name, "title": cls.title, "summary": cls.summary, "source": cls.paper,
                 "cannot_run": cls.supports(info) or None, "options": options, "profiles": profiles,
             }
         )  # fmt: skip
-    answer: Body = plain({"methods": found})
+    answer: Body = plain({"methods": methods})
     return answer
 
 
@@ -112,7 +113,7 @@ def model_body(info: ModelInfo, limits: Limits, versions: Mapping[str, str]) -> 
 
 
 def run_body(record: RunRecord, token: str) -> Body:
-    """A comparison: texts, tokens, what flipped, times, reuse in its three meanings, nearness to dense.
+    """A comparison: texts, tokens, what flipped, times, the three reuse rates, fidelity to dense.
 
     Args:
         record: of the run.
@@ -120,7 +121,7 @@ def run_body(record: RunRecord, token: str) -> Body:
     """
     request, dense = record.request, words.dense_label(record)
     others = words.others(record)
-    told = verdict(record)
+    summary = verdict(record)
     answer: Body = plain(
         {
             "run": record.id,
@@ -131,9 +132,9 @@ def run_body(record: RunRecord, token: str) -> Body:
             "mode": request.mode,
             "values": dict(request.values),
             "expected": request.expected,
-            "verdict": html_text(told.sentence_html),
-            "state": told.state,
-            "tone": told.tone,  # same, changed, unclear, or neutral: dense is wrong, or nobody knows
+            "verdict": html_text(summary.sentence_html),
+            "state": summary.state,
+            "tone": summary.tone,  # same, changed, unclear, or neutral: dense is wrong, or nobody knows
             "familiarity": familiarity_row(record),
             "flipped": [label for label in others if compare(record, label).kind == "answer"],
             "methods": [method_body(record, m.label, dense) for m in in_order(record)],
@@ -147,56 +148,54 @@ def run_body(record: RunRecord, token: str) -> Body:
 
 
 def in_order(record: RunRecord) -> list[Any]:
-    """The methods in the order of columns, dense first; it need not have been asked for."""
-    known = {m.label: m for m in record.request.methods}
-    from backend.records.request import MethodChoice
-
-    return [known.get(label, MethodChoice(label)) for label in record.labels]
+    """The methods in the order of columns, dense first, even if the request does not name it."""
+    choices = {m.label: m for m in record.request.methods}
+    return [choices.get(label, MethodChoice(label)) for label in record.labels]
 
 
 def method_body(record: RunRecord, label: str, dense: str) -> Body:
     """One method over all agents."""
     choice = next(m for m in in_order(record) if m.label == label)
-    mine = [o for o in record.outcomes if o.method == label]
-    counts = [reuse(words.prompt_of(record, o).spans, o.actions) for o in mine]
+    outcomes = [o for o in record.outcomes if o.method == label]
+    counts = [reuse(words.prompt_of(record, o).spans, o.actions) for o in outcomes]
     tokens, blocks, whole = (sum(column) for column in zip(*counts, strict=True))
-    prompt = sum(o.actions.shape[1] for o in mine)
-    ttft = sum(o.timing.ttft_ms for o in mine)
+    prompt = sum(o.actions.shape[1] for o in outcomes)
+    ttft = sum(o.timing.ttft_ms for o in outcomes)
     reference = sum(o.timing.ttft_ms for o in record.outcomes if o.method == dense)
     body: Body = {
         "label": label,
         "name": choice.name,
         "options": dict(choice.options),
-        "answer": mine[-1].answer,
-        "correct": mine[-1].correct,
+        "answer": outcomes[-1].answer,
+        "correct": outcomes[-1].correct,
         "reuse": {
-            "agents": sum(o.state == "reused" for o in mine) / len(mine),
+            "agents": sum(o.state == "reused" for o in outcomes) / len(outcomes),
             "blocks": whole / blocks if blocks else None,
             "tokens": tokens / prompt,
         },
         "prompt_tokens": prompt,
         "reused_tokens": tokens,
-        "forwarded_tokens": sum(o.timing.forwarded_tokens for o in mine),
+        "forwarded_tokens": sum(o.timing.forwarded_tokens for o in outcomes),
         "ttft_ms": ttft,
         "ttft_ratio": ttft / reference if reference else None,
     }
     if label != dense:
-        found = compare(record, label)
+        comparison = compare(record, label)
         body |= {
-            "changed": found.kind,  # nothing (was reused), same, text, choice or answer
-            "near_tie": bool(found.evidence and found.near_tie),
-            "agents_with_other_text": found.agents_differ,
+            "changed": comparison.kind,  # nothing (was reused), same, text, choice or answer
+            "near_tie": bool(comparison.evidence and comparison.near_tie),
+            "agents_with_other_text": comparison.agents_differ,
         }
     return body
 
 
 def agent_body(record: RunRecord, agent: int, dense: str) -> Body:
     """One agent under every method."""
-    mine = [o for o in record.outcomes if o.agent == agent]
+    outcomes = [o for o in record.outcomes if o.agent == agent]
     return {
         "agent": agent,
         "name": words.agent_name(record.request.pipeline, agent),
-        "outcomes": [outcome_body(record, o, dense) for o in mine],
+        "outcomes": [outcome_body(record, o, dense) for o in outcomes],
     }
 
 
@@ -275,8 +274,7 @@ def verdict_body(outcome: JudgeOutcome) -> Body:
     names = (
         "order", "layout", "method", "state", "slots", "selected", "answer", "failure", "correct",
         "selection_right", "consistent", "change", "near_tie", "twin", "blocks", "reused_blocks",
-        "prompt_tokens",
-        "reused_tokens", "forwarded_tokens", "margin", "dense_margin", "floor", "kl_first", "kl_mean",
-        "ttft_ms", "text",
+        "prompt_tokens", "reused_tokens", "forwarded_tokens", "margin", "dense_margin", "floor", "kl_first",
+        "kl_mean", "ttft_ms", "text",
     )  # fmt: skip
     return {name: getattr(outcome, name) for name in names}

@@ -13,9 +13,9 @@ from lab_app.cli.common import (
     Model,
     named_file,
     parse_methods,
-    print_said,
+    print_lines,
     print_table,
-    progress,
+    result_of,
     write_json,
 )
 
@@ -53,12 +53,10 @@ def loop(
     loaded = load_model(model, device=device)
     session = LabSession(loaded, budget_bytes=budget_mb << 20)
     rows_path = out.with_suffix(".rows.jsonl")
-    with progress() as tell:
-        for event in run_loop(session, request, rows_path):
-            if isinstance(event, LoopRecord):
-                record = event
-            else:
-                tell(f"{event.text} ({event.done} of {event.total})")
+    record = result_of(
+        run_loop(session, request, rows_path), LoopRecord,
+        words=lambda event: f"{event.text} ({event.done} of {event.total})",
+    )  # fmt: skip
     lines = summary(record)
     report = {
         "request": as_json(request),
@@ -69,7 +67,7 @@ def loop(
     write_json(out, report)
     out.with_suffix(".kvloop").write_bytes(record.to_bytes())
     print_loop(lines)
-    print_said(replication(request.stores, "store", "episodes"), boundary_words(record.boundary_tax))
+    print_lines(replication(request.stores, "store", "episodes"), boundary_words(record.boundary_tax))
     print(f"rows in {rows_path}, the record in {out.with_suffix('.kvloop')}, summary in {out}")
     return 0
 
@@ -135,12 +133,7 @@ def hypotheses(
         common=parse_methods(f"segments:{segments}")[0].options,
     )  # fmt: skip
     rows_path = out.with_suffix(".rows.jsonl")
-    with progress() as tell:
-        for event in measure(load_model(model, device=device), request, rows_path):
-            if isinstance(event, HypothesesRecord):
-                record = event
-            else:
-                tell(event.text)
+    record = result_of(measure(load_model(model, device=device), request, rows_path), HypothesesRecord)
     results = verdicts(record)
     report = {
         "request": as_json(request),
@@ -154,6 +147,6 @@ def hypotheses(
     out.with_suffix(".kvhypotheses").write_bytes(record.to_bytes())
     for verdict in results:
         print(f"{verdict.name} {verdict.word}: {verdict.claim}\n   {verdict.reason}")
-    print_said(replication(request.stores, "store", "episodes"), boundary_words(record.boundary_tax))
+    print_lines(replication(request.stores, "store", "episodes"), boundary_words(record.boundary_tax))
     print(f"{len(record.live)} turns in {rows_path}, verdicts in {out}")
     return 0

@@ -12,11 +12,8 @@ from lab_app.cli.common import Device, Dtype
 DEFAULTS: dict[str, Any] = {
     "shape": "embedded", "tokens": 1000, "anchors": 20, "repeats": 7, "device": None, "dtype": None,
 }  # fmt: skip
-#: Options that play no part in a measurement; given all the same, they would be dropped without a word.
-UNREAD = {
-    "decode": ("anchors",),
-    "attention": ("tokens",),
-}
+#: Options that a measurement does not read; naming one is an error.
+UNREAD = {"decode": ("anchors",), "attention": ("tokens",)}
 
 
 def bench(
@@ -42,17 +39,17 @@ def bench(
                 f"--{name} is {value}, but kvlab bench {what} reads no --{name}. Leave it out.",
                 field=f"bench.{name}",
             )
-    given = {name: usual if context.params[name] is None else context.params[name]
-             for name, usual in DEFAULTS.items()}  # fmt: skip
-    report = _measure(what, given)
+    options = {name: default if context.params[name] is None else context.params[name]
+             for name, default in DEFAULTS.items()}  # fmt: skip
+    report = _measure(what, options)
     print(json.dumps(report, indent=1))
     if wrong := report.get("wrong"):
         print(wrong, file=sys.stderr)
     return int(bool(wrong))
 
 
-def _measure(what: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The report of what measures, by its name."""
+def _measure(what: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The report of the measurement with this name."""
     from backend.bench.assemble import bench_assemble
     from backend.bench.attention import bench_attention
     from backend.bench.common import Asked
@@ -65,4 +62,4 @@ def _measure(what: str, given: dict[str, Any]) -> dict[str, Any]:
     return checked({
         "ttft": bench_ttft, "match": bench_match, "assemble": bench_assemble, "decode": bench_decode,
         "memory": bench_memory, "attention": bench_attention,
-    }[what](Asked(**given)))  # fmt: skip
+    }[what](Asked(**options)))  # fmt: skip

@@ -14,8 +14,9 @@ from lab_app.cli.common import (
     loading,
     named_file,
     named_preset,
+    one_method,
     parse_methods,
-    print_said,
+    print_lines,
     progress,
     write_json,
 )  # fmt: skip
@@ -50,22 +51,20 @@ def blame(
     from backend.studies.blame_many import blame_many, summary
 
     out = named_file("json", json, "blame.json")
-    methods = [m for m in parse_methods(method) if not m.reference]
-    if len(methods) != 1:
-        raise OptionError(f"--method is {method!r}; name one reuse method, such as kvcomm.", field="method")
-    for name, given, low in (("problems", problems, 1), ("requests", requests, 1), ("warmup", warmup, 0)):
-        if given < low:
-            raise OptionError(f"--{name} is {given}; at least {low} is needed. Change it.", field=name)
+    label = one_method(method).label
+    for name, value, least in (("problems", problems, 1), ("requests", requests, 1), ("warmup", warmup, 0)):
+        if value < least:
+            raise OptionError(f"--{name} is {value}; at least {least} is needed. Change it.", field=name)
     if not 0 < share <= 1:
         raise OptionError(f"--share is {share:g}; above 0 and up to 1 is allowed.", field="share")
-    found = named_preset(preset)
-    examples = preset_requests(found, requests + warmup, seed)
-    decoding = Decoding(found.pipeline.longest_answer, seed=seed)
+    scenario = named_preset(preset)
+    examples = preset_requests(scenario, requests + warmup, seed)
+    decoding = Decoding(scenario.pipeline.longest_answer, seed=seed)
     run = RunRequest(
-        found.pipeline, dict(examples[0].values), parse_methods(f"dense,{method}"), decoding=decoding,
+        scenario.pipeline, dict(examples[0].values), parse_methods(f"dense,{method}"), decoding=decoding,
         probe_offsets=False,
     )  # fmt: skip
-    request = BlameRequest(run, methods[0].label, found.pipeline.final, passes, most_parts, draws, seed)
+    request = BlameRequest(run, label, scenario.pipeline.final, passes, most_parts, draws, seed)
     loaded = load_model(model, **loading(device, device_map, quantise))
     session = LabSession(loaded, budget_bytes=budget_mb << 20)
     records: list[BlameRecord] = []
@@ -74,7 +73,7 @@ def blame(
     def write() -> list[dict[str, Any]]:
         lines = summary(records, share)
         report = {
-            "preset": found.pipeline.name, "method": method, "warmup": warmup, "sent": sent,
+            "preset": scenario.pipeline.name, "method": method, "warmup": warmup, "sent": sent,
             "passes": passes, "most_parts": most_parts, "draws": draws, "seed": seed,
             "share": share, "model": as_json(loaded.info), "versions": versions(), "summary": lines,
             "boundary_tax": added(r.boundary_tax for r in records),
@@ -89,11 +88,11 @@ def blame(
                 sent, record = event
                 if record:
                     records.append(record)
-                    write()  # so that a run that is stopped leaves what it found
+                    write()  # so that a stopped run leaves its results
                 tell(f"{sent} requests sent, {len(records)} of {problems} changed answers looked into")
     lines = write()
     print(f"{sent} requests sent; {len(records)} changed answers looked into, summary in {out}")
-    print_said(boundary_words(added(record.boundary_tax for record in records)))
+    print_lines(boundary_words(added(record.boundary_tax for record in records)))
     for line in lines:
         low, high = line["interval"]
         print(f"{line['what']:<60} {line['count']:>3} of {line['of']:<3} ({low:.0%} to {high:.0%})")
@@ -101,7 +100,7 @@ def blame(
 
 
 def _row(record: Any) -> dict[str, Any]:
-    """What is kept of one search."""
+    """One search as JSON."""
     from backend.base.serialization import as_json
 
     return {

@@ -8,10 +8,10 @@ from typer import Context, Option
 from backend.base.errors import OptionError
 from backend.records.break_even import LONGEST, Answer, Case, Machine, answer, plain
 from backend.records.hardware import OF_SHEET, SHAPES, Figures, given_machine, measured_figures, saved_figures
-from lab_app.cli.common import named_file, path_of, progress, write_json
+from lab_app.cli.common import named_file, path_of, result_of, write_json
 
 MODEL, SHAPE, LENGTHS, REPEATS = "embedded", "llama-8b", (200, 400, 800), 5
-#: Options of one source of figures alone; under another they would be dropped without a word.
+#: Options that one source of figures reads alone; with another source they are an error.
 MEASURING, SHEET = ("model", "lengths", "repeats", "device"), ("tflops", "gb_s", "shape")
 
 
@@ -52,7 +52,7 @@ def break_even(
     )
     out = named_file("json", json, "break-even.json") if json else None
     figures, measured = _figures(context.params)
-    for line in [*answer_lines(figures, case, answer(figures.machine, case)), *_beside(measured)]:
+    for line in [*answer_lines(figures, case, answer(figures.machine, case)), *_measured_lines(measured)]:
         print(line)
     if out is not None:
         report = {"bench": "break-even", **plain(figures.machine, case), **measured}
@@ -61,65 +61,64 @@ def break_even(
     return 0
 
 
-def _figures(given: Mapping[str, Any]) -> tuple[Figures, dict[str, Any]]:
-    """The hardware's figures: of a file, given, or measured now; and what was measured now."""
-    if given["machine"] is not None:
-        _refuse(given, (*SHEET, *MEASURING), "the figures are those of --machine. Name one source of figures")
-        return saved_figures(path_of(given["machine"])), {}
-    if given["tflops"] is not None or given["gb_s"] is not None:
-        return _sheet(given), {}
+def _figures(params: Mapping[str, Any]) -> tuple[Figures, dict[str, Any]]:
+    """The hardware's figures, from a file, from the options or measured; and the measurement, if any."""
+    if params["machine"] is not None:
+        _refuse(
+            params, (*SHEET, *MEASURING), "the figures are those of --machine. Name one source of figures"
+        )
+        return saved_figures(path_of(params["machine"])), {}
+    if params["tflops"] is not None or params["gb_s"] is not None:
+        return _sheet(params), {}
     why = "this machine is measured. Say what to measure with --model, add --tflops and --gb-s"
-    _refuse(given, ("shape",), why)
-    measured = _measure_machine(given)
+    _refuse(params, ("shape",), why)
+    measured = _measure_machine(params)
     return measured_figures(*measured), measured[1]
 
 
-def _refuse(given: Mapping[str, Any], names: Sequence[str], why: str) -> None:
+def _refuse(params: Mapping[str, Any], names: Sequence[str], why: str) -> None:
     """Refuse options that the source of figures does not read."""
     for name in names:
-        value = given[name]
+        value = params[name]
         if value not in (None, ()):  # a flag of several values is () if it was not given
-            typed = " ".join(map(str, value)) if isinstance(value, list) else value
+            text = " ".join(map(str, value)) if isinstance(value, list) else value
             flag = f"--{name.replace('_', '-')}"
             raise OptionError(
-                f"{flag} is {typed}, but {why}, or leave {flag} out.", field=f"break_even.{name}"
+                f"{flag} is {text}, but {why}, or leave {flag} out.", field=f"break_even.{name}"
             )
 
 
-def _sheet(given: Mapping[str, Any]) -> Figures:
+def _sheet(params: Mapping[str, Any]) -> Figures:
     """The figures of given hardware."""
     shapes = ", ".join(SHAPES)
     why = f"on hardware given by --tflops and --gb-s nothing is measured. Name a --shape ({shapes})"
-    _refuse(given, MEASURING, why)
-    if given["tflops"] is None or given["gb_s"] is None:
+    _refuse(params, MEASURING, why)
+    if params["tflops"] is None or params["gb_s"] is None:
         raise OptionError(
             "Given hardware needs both --tflops and --gb-s, as in --tflops 600 --gb-s 2500. Add the other.",
             field="break_even.tflops",
         )
     for name, (low, high) in OF_SHEET.items():
-        value = given[name]
+        value = params[name]
         if not low <= value <= high:
             raise OptionError(
                 f"--{name.replace('_', '-')} is {value:g}; {low:g} to {high:,.0f} are allowed. Change it.",
                 field=f"break_even.{name}",
             )
-    machine = given_machine(given["shape"] or SHAPE, given["tflops"], given["gb_s"])
+    machine = given_machine(params["shape"] or SHAPE, params["tflops"], params["gb_s"])
     return Figures(machine, machine.name)
 
 
-def _measure_machine(given: Mapping[str, Any]) -> tuple[Machine, dict[str, Any]]:
+def _measure_machine(params: Mapping[str, Any]) -> tuple[Machine, dict[str, Any]]:
     """This machine, and the timed cases with their conditions."""
     from backend.bench.break_even import Measured, measure
     from backend.bench.group import shape_or_model
 
-    model = shape_or_model(MODEL if given["model"] is None else given["model"], given["device"])
-    repeats = REPEATS if given["repeats"] is None else given["repeats"]
-    with progress() as tell:
-        for event in measure(model, given["lengths"] or LENGTHS, max(2, given["anchors"]), repeats):
-            if isinstance(event, Measured):
-                return event.machine, {"measured": list(event.cases), **event.conditions}
-            tell(event.text)
-    raise AssertionError("a measurement ends with its figures")
+    model = shape_or_model(MODEL if params["model"] is None else params["model"], params["device"])
+    repeats = REPEATS if params["repeats"] is None else params["repeats"]
+    events = measure(model, params["lengths"] or LENGTHS, max(2, params["anchors"]), repeats)
+    result = result_of(events, Measured)
+    return result.machine, {"measured": list(result.cases), **result.conditions}
 
 
 def answer_lines(figures: Figures, case: Case, result: Answer) -> list[str]:
@@ -152,31 +151,31 @@ def answer_lines(figures: Figures, case: Case, result: Answer) -> list[str]:
 
 def _extrapolated(figures: Figures, case: Case, result: Answer) -> list[str]:
     """Which of the answer's lengths lie beyond the prompts that were timed."""
-    timed = [one.tokens for one in figures.timed]
+    prompts = [timing.tokens for timing in figures.timed]
     lengths = sorted({case.prompt, result.least_tokens or case.prompt})
-    beyond = [f"{tokens:,}" for tokens in lengths if timed and not min(timed) <= tokens <= max(timed)]
+    beyond = [f"{tokens:,}" for tokens in lengths if prompts and not min(prompts) <= tokens <= max(prompts)]
     if not beyond:
         return []
     return [
-        f"Beyond the measured prompts of {min(timed):,} to {max(timed):,} tokens, so extrapolated: what is "
-        f"said of {' and '.join(beyond)}."
+        f"Beyond the measured prompts of {min(prompts):,} to {max(prompts):,} tokens, so extrapolated: "
+        f"what is said of {' and '.join(beyond)}."
     ]
 
 
 def _paid_off(case: Case, result: Answer) -> str:
-    """What the pool takes, and when that has come back."""
+    """The pool's memory, and after how many requests it is paid off."""
     if not case.anchors:
         return "Without anchors there is no pool to be filled and paid off."
-    held = f"A reader's anchors take {result.pool_bytes / 2**20:,.1f} MiB"
+    memory = f"A reader's anchors take {result.pool_bytes / 2**20:,.1f} MiB"
     if result.pays_after is None:
-        return f"{held} and are never paid off."
-    return f"{held} and are paid off after {result.pays_after:,} requests, its own included."
+        return f"{memory} and are never paid off."
+    return f"{memory} and are paid off after {result.pays_after:,} requests, its own included."
 
 
-def _beside(measured: dict[str, Any]) -> list[str]:
-    """The cases that were measured now beside the formula."""
+def _measured_lines(measured: dict[str, Any]) -> list[str]:
+    """Each measured case beside the formula's ratio."""
     return [
-        f"  measured at {one['case']['prompt']:,} tokens: the full read {one['dense_ms']:.1f}, reuse "
-        f"{one['reuse_ms']:.1f} ms ({one['ratio']:.2f}); the formula says {one['formula_ratio']:.2f}"
-        for one in measured.get("measured", ())
+        f"  measured at {row['case']['prompt']:,} tokens: the full read {row['dense_ms']:.1f}, reuse "
+        f"{row['reuse_ms']:.1f} ms ({row['ratio']:.2f}); the formula says {row['formula_ratio']:.2f}"
+        for row in measured.get("measured", ())
     ]

@@ -19,10 +19,10 @@ from lab_app.cli.common import (
     Quantise,
     loading,
     named_file,
-    parse_methods,
+    one_method,
     path_of,
-    print_said,
-    progress,
+    print_lines,
+    result_of,
     write_json,
 )
 
@@ -69,67 +69,56 @@ def certify(
     """
     from backend.model.load import load_model
 
-    loaded_so = loading(device, device_map, quantise)
+    placement = loading(device, device_map, quantise)
     if log:
-        return gate(context.params, partial(load_model, model, dtype=dtype, **loaded_so))
+        return gate(context.params, partial(load_model, model, dtype=dtype, **placement))
     if json or stop_early or badge:
         raise OptionError(
             "--json, --badge and --stop-early are for --log, which is not there. Add it.", field="log"
         )
-    info = load_model(model, dtype=dtype, **loaded_so).info
-    found = info.certificate
+    info = load_model(model, dtype=dtype, **placement).info
+    certificate = info.certificate
     print(
         f"{info.name}: {info.parameters:,} parameters, {info.layers} layers, {info.device}, "
         f"{info.dtype}, weights {info.weights_hash}"
     )
-    print(found.reason)
+    print(certificate.reason)
     print(f"{'layer':>5}  {'kind':<18} {'turned':>6}  {'key error':>9}  {'value error':>11}")
-    for index, layer in enumerate(found.layers):
+    for index, layer in enumerate(certificate.layers):
         print(
             f"{index:>5}  {layer.kind:<18} {layer.rotated_dims:>6}  {layer.key_error:>9.1e}  "
             f"{layer.value_error:>11.1e}"
         )
     print(
-        f"Rounding noise (one piece against two): keys {found.floor:.1e} relative, logits "
-        f"{found.logit_floor:.1e} absolute"
+        f"Rounding noise (one piece against two): keys {certificate.floor:.1e} relative, logits "
+        f"{certificate.logit_floor:.1e} absolute"
     )
-    return 0 if found.relocatable else 1
+    return 0 if certificate.relocatable else 1
 
 
-def gate(given: Mapping[str, Any], load: Callable[[], LoadedModel]) -> int:
+def gate(params: Mapping[str, Any], load: Callable[[], LoadedModel]) -> int:
     """``kvlab certify --log``; the exit status."""
     from backend.logs.reader import LogReader
-    from backend.records.events import Progress
-    from backend.records.log_gate import GateRequest
+    from backend.records.log_gate import GateRecord, GateRequest
     from backend.studies.log_gate import log_gate
     from backend.studies.logged_calls import MOST_CALLS
 
-    out = named_file("json", given["json"], "gate.json") if given["json"] else None
-    badge = named_file("badge", given["badge"], "badge.svg") if given["badge"] else None
+    out = named_file("json", params["json"], "gate.json") if params["json"] else None
+    badge = named_file("badge", params["badge"], "badge.svg") if params["badge"] else None
     if badge and badge.suffix not in (".svg", ".json"):
         raise OptionError(
-            f"--badge is {given['badge']!r}; its name has to end in .svg or .json.", field="badge"
-        )
-    methods = [m for m in parse_methods(given["method"]) if not m.reference]
-    if len(methods) != 1:
-        raise OptionError(
-            f"--method is {given['method']!r}; name one reuse method, such as kvcomm.", field="method"
+            f"--badge is {params['badge']!r}; its name has to end in .svg or .json.", field="badge"
         )
     request = GateRequest(
-        methods[0], share("max-flips", given["max_flips"]), share("certainty", given["certainty"]),
-        given["calls"], given["warmup"], given["max_new_tokens"], given["same"], given["stop_early"],
-        given["seed"],
+        one_method(params["method"]), share("max-flips", params["max_flips"]),
+        share("certainty", params["certainty"]), params["calls"], params["warmup"], params["max_new_tokens"],
+        params["same"], params["stop_early"], params["seed"],
     )  # fmt: skip
-    reader = LogReader(path_of(given["log"]), skip_bad=given["skip_bad"])
+    reader = LogReader(path_of(params["log"]), skip_bad=params["skip_bad"])
     calls = list(itertools.islice(reader, MOST_CALLS + 1))
-    with progress() as tell:
-        for event in log_gate(load(), request, calls, given["budget_mb"] << 20):
-            if isinstance(event, Progress):
-                tell(event.text)
-            else:
-                record = event
+    record = result_of(log_gate(load(), request, calls, params["budget_mb"] << 20), GateRecord)
     verdict, why = record.decision
-    print_said(f"{verdict}: {why}.\n{facts(record)}.", boundary_words(record.boundary_tax))
+    print_lines(f"{verdict}: {why}.\n{facts(record)}.", boundary_words(record.boundary_tax))
     if reader.skipped:
         print(f"{reader.skipped} bad lines of the log were passed over; the first: {reader.bad[0]}")
     if out:
@@ -157,18 +146,18 @@ def share(flag: str, text: str) -> float:
     Raises:
         OptionError: it is neither.
     """
-    number, percent, rest = text.strip().partition("%")
+    number, percent, tail = text.strip().partition("%")
     try:
         value = float(number) / (100 if percent else 1)
     except ValueError:
         value = float("nan")
-    if rest or not -1e9 < value < 1e9:
+    if tail or not -1e9 < value < 1e9:
         raise OptionError(f"--{flag} is {text!r}; write a share, such as 2% or 0.02.", field=flag)
     return value
 
 
 def facts(record: GateRecord) -> str:
-    """What the verdict rests on."""
+    """The counts behind the verdict."""
     rows = record.read
     reused, tokens = (sum(getattr(row, name) for row in rows) for name in ("reused_tokens", "prompt_tokens"))
     part = f", {reused / tokens:.0%} of their prompt tokens reused" if tokens else ""
@@ -183,7 +172,7 @@ def facts(record: GateRecord) -> str:
 
 
 def report(record: GateRecord, skipped: int) -> dict[str, Any]:
-    """Everything, as plain JSON."""
+    """The verdict and every call as JSON."""
     from backend.base.machine import versions
     from backend.base.serialization import as_json
 

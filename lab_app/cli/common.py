@@ -9,11 +9,12 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import Parameter
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from backend.records.request import MethodChoice
     from backend.records.risk_gate import RiskGate
 
+T = TypeVar("T")
 WIDEST = 1000  # columns of a table
 LOG_SECONDS = 30.0  # between two lines on a long run's progress in a log
 
@@ -72,6 +74,18 @@ def parse_methods(text: str) -> tuple[MethodChoice, ...]:
     return read(text)
 
 
+def one_method(text: str) -> MethodChoice:
+    """The one reuse method of ``--method``.
+
+    Raises:
+        OptionError: there is none, or more than one.
+    """
+    methods = [m for m in parse_methods(text) if not m.reference]
+    if len(methods) != 1:
+        raise OptionError(f"--method is {text!r}; name one reuse method, such as kvcomm.", field="method")
+    return methods[0]
+
+
 def read_gate(path: str | None) -> RiskGate | None:
     """The trained gate of a file, if one is named."""
     from backend.records.risk_gate import RiskGate
@@ -84,36 +98,36 @@ def with_control_flags(command: Callable[..., int]) -> Callable[..., int]:
     not declare itself; it gets their values as ``**controls``."""
     from backend.records.request import CONTROLS
 
-    known = inspect.signature(command, eval_str=True)
-    own = [p for p in known.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+    signature = inspect.signature(command, eval_str=True)
+    parameters = [p for p in signature.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
     flags = [
         Parameter(
             key,
             Parameter.POSITIONAL_OR_KEYWORD,
-            default=found.default,
-            annotation=Annotated[found.type, Option(help=found.usage)],
+            default=control.default,
+            annotation=Annotated[control.type, Option(help=control.usage)],
         )
-        for key, found in CONTROLS.items()
-        if not found.shown_only and key not in known.parameters
+        for key, control in CONTROLS.items()
+        if not control.shown_only and key not in signature.parameters
     ]
 
     @functools.wraps(command)
-    def flagged(**given: Any) -> int:
-        return command(**given)
+    def flagged(**values: Any) -> int:
+        return command(**values)
 
-    flagged.__signature__ = known.replace(parameters=[*own, *flags])  # type: ignore[attr-defined]
-    flagged.__annotations__ = {p.name: p.annotation for p in (*own, *flags)}
+    flagged.__signature__ = signature.replace(parameters=[*parameters, *flags])  # type: ignore[attr-defined]
+    flagged.__annotations__ = {p.name: p.annotation for p in (*parameters, *flags)}
     return flagged
 
 
-def parse_weights(given: Sequence[str] | None) -> list[tuple[str, str]]:
+def parse_weights(flags: Sequence[str] | None) -> list[tuple[str, str]]:
     """``NAME=MODEL`` to pairs.
 
     Raises:
-        OptionError: it cannot be read so, or names a name twice.
+        OptionError: a text has another form, or a name comes twice.
     """
     pairs: list[tuple[str, str]] = []
-    for text in given or ():
+    for text in flags or ():
         name, equals, where = (part.strip() for part in text.partition("="))
         if not equals or not name or not where or name in dict(pairs):
             raise OptionError(
@@ -125,20 +139,20 @@ def parse_weights(given: Sequence[str] | None) -> list[tuple[str, str]]:
     return pairs
 
 
-def named_preset(given: str) -> Preset:
-    """A preset by its name, or from the YAML file that is named."""
+def named_preset(name: str) -> Preset:
+    """A preset by its name, or from a YAML file."""
     from backend.prompts.presets import load_preset, preset_names
 
-    return load_preset(given if given in preset_names() or "." not in given else Path(given))
+    return load_preset(name if name in preset_names() or "." not in name else Path(name))
 
 
-def path_of(given: str) -> Path:
-    """A path as typed. A home folder that nobody has stays as it is, so that it is missed like any other."""
-    return Path(os.path.expanduser(given))
+def path_of(text: str) -> Path:
+    """A path with ``~`` expanded; an unknown user's ``~name`` stays, and is then missing like any file."""
+    return Path(os.path.expanduser(text))
 
 
-def print_said(*sentences: str) -> None:
-    """A line for each that says something."""
+def print_lines(*sentences: str) -> None:
+    """Print each sentence that is not empty."""
     for sentence in filter(None, sentences):
         print(sentence)
 
@@ -156,7 +170,7 @@ def print_table(rows: Sequence[Sequence[str]], left: int) -> None:
 
 @contextmanager
 def progress(log_seconds: float = math.inf) -> Iterator[Callable[[str], None]]:
-    """Says how far it is: in a line of the terminal that goes at the end; in a log every ``log_seconds``."""
+    """A function that shows progress: in a terminal's last line, or in a log every ``log_seconds``."""
     console = Console(stderr=True, markup=False, highlight=False)
     if console.is_terminal:
         with console.status("") as status:
@@ -173,22 +187,40 @@ def progress(log_seconds: float = math.inf) -> Iterator[Callable[[str], None]]:
     yield tell
 
 
+def result_of(
+    events: Iterable[Any],
+    kind: type[T],
+    log_seconds: float = math.inf,
+    words: Callable[[Any], str] = attrgetter("text"),
+) -> T:
+    """The result among events, by its class; all others are shown as :func:`progress`."""
+    result: T | None = None
+    with progress(log_seconds) as tell:
+        for event in events:
+            if isinstance(event, kind):
+                result = event
+            else:
+                tell(words(event))
+    assert result is not None
+    return result
+
+
 def write_json(path: Path, report: Any) -> None:
-    """A report as JSON; what is no number (NaN, infinity), which JSON does not know, is null."""
-    plain = json.loads(json.dumps(report), parse_constant=lambda _: None)
-    path.write_text(json.dumps(plain, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Write a report as JSON; NaN and infinity become null."""
+    clean = json.loads(json.dumps(report), parse_constant=lambda _: None)
+    path.write_text(json.dumps(clean, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def named_file(flag: str, given: str, example: str) -> Path:
+def named_file(flag: str, text: str, example: str) -> Path:
     """The file that a flag names.
 
     Raises:
-        OptionError: it names none, or a folder.
+        OptionError: the text names no file, or a folder.
     """
-    path = path_of(given)
+    path = path_of(text)
     if not path.name or path.is_dir():
         raise OptionError(
-            f"--{flag} is {given!r}, which names no file. Name one, such as {example}.", field=flag
+            f"--{flag} is {text!r}, which names no file. Name one, such as {example}.", field=flag
         )
     return path
 
@@ -201,7 +233,7 @@ def loading(device: str | None, device_map: str | None, quantise: str | None) ->
 def check_workers(ray: str | None, workers: int | None) -> None:
     """
     Raises:
-        OptionError: there are to be workers, but no Ray.
+        OptionError: workers are named without Ray.
     """
     if workers is not None and ray is None:
         raise OptionError("--workers is for --ray, which is not there. Add it.", field="workers")

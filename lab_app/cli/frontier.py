@@ -14,7 +14,7 @@ from lab_app.cli.common import (
     Quantise,
     loading,
     print_table,
-    progress,
+    result_of,
     write_json,
 )
 from lab_app.cli.sweep import rows_file
@@ -41,7 +41,6 @@ def frontier(
     from backend.base.serialization import as_json
     from backend.model.load import load_model
     from backend.records.frontier import Frontier
-    from backend.records.sweep import Count
     from backend.sweeps.frontier import search
     from backend.sweeps.read import read_sweep
     from backend.sweeps.run import Recorded
@@ -55,36 +54,28 @@ def frontier(
     for name, value, most in (("first", first, spec.problems), ("cost", cost, 1)):
         if not 0 < value <= most:
             raise OptionError(f"--{name} is {value:g}; it must be above 0 and at most {most:g}.", field=name)
-    read = [Path(file), *spec.files]
+    inputs = [Path(file), *spec.files]
     if held_out and other:
-        read += [Path(held_out), *other.files]
-    report, page = "frontier.json", "frontier.html"
-    place, (report_file, page_file) = rows_file(out, spec.name, read, (report, page))
+        inputs += [Path(held_out), *other.files]
+    place, (report_file, page_file) = rows_file(out, spec.name, inputs, ("frontier.json", "frontier.html"))
     if show and not place.is_file():
         raise OptionError(
             f"--show shows what is in a file, and there is no {place}. Leave it out.", field="show"
         )
     facts: dict[str, Any] = {"versions": versions(), "platform": sys.platform, "device": device}
     with SweepStore(place) as store:
-        given = loading(device, device_map, quantise)
-        runner = Recorded(store) if show else ModelRunner(lambda name: load_model(name, **given))
-        found = None
-        with progress(LOG_SECONDS) as tell:
-            for event in search(spec, store, runner, first=first, limit=cost, held_out=other, facts=facts):
-                if isinstance(event, Count):
-                    tell(str(event))
-                elif isinstance(event, Frontier):
-                    found = event
+        placement = loading(device, device_map, quantise)
+        runner = Recorded(store) if show else ModelRunner(lambda name: load_model(name, **placement))
+        events = search(spec, store, runner, first=first, limit=cost, held_out=other, facts=facts)
+        result = result_of(events, Frontier, LOG_SECONDS, str)
         facts["weights"] = {name: store.weights(name) for name in spec.models}
-    assert found is not None
-    print_table(rows(found), left=1)
-    if found.confirmed is not None:
+    print_table(rows(result), left=1)
+    if result.confirmed is not None:
         print()
-        print_table(held_out_rows(found), left=1)
-    print(f"\n{finding(found)}")
-    write_json(
-        report_file, {**as_json(found), **facts, "sweep": spec.source, "other": other.source if other else ""}
-    )
-    page_file.write_text(figure_html(view(found), found.title or found.name), encoding="utf-8")
+        print_table(held_out_rows(result), left=1)
+    print(f"\n{finding(result)}")
+    facts |= {"sweep": spec.source, "other": other.source if other else ""}
+    write_json(report_file, as_json(result) | facts)
+    page_file.write_text(figure_html(view(result), result.title or result.name), encoding="utf-8")
     print(f"rows in {place}, summary in {report_file}, figure in {page_file}")
     return 0

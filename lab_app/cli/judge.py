@@ -14,7 +14,7 @@ from lab_app.cli.common import (
     Device,
     named_file,
     parse_methods,
-    print_said,
+    print_lines,
     print_table,
     progress,
     read_gate,
@@ -106,7 +106,9 @@ def judge(
                 judged = event
             elif isinstance(event, JudgedProblem):
                 rows.append(event)
-                tell(so_far(table(Judged(request, loaded.info, tuple(rows))), len(rows), request.count))
+                tell(
+                    progress_line(table(Judged(request, loaded.info, tuple(rows))), len(rows), request.count)
+                )
             else:
                 tell(event.text)
     lines, gates = table(judged), disagreement(judged)
@@ -123,7 +125,7 @@ def judge(
     write_json(out, report)
     out.with_suffix(".kvjudge").write_bytes(judged.to_bytes())
     print_table(judge_rows(lines), left=2)
-    print_said(replication(1, "warm-up", "problems of an order"), boundary_words(judged.boundary_tax))
+    print_lines(replication(1, "warm-up", "problems of an order"), boundary_words(judged.boundary_tax))
     print("\nDense only where two verdicts disagree; costs are shares of dense's prompt tokens:")
     print_table(disagreement_rows(gates), left=2)
     print(
@@ -133,14 +135,14 @@ def judge(
     return 0
 
 
-def so_far(lines: JudgeTable, done: int, total: int) -> str:
+def progress_line(lines: JudgeTable, count: int, total: int) -> str:
     """JCR and reuse of every method, order by order, in the problems judged until now."""
-    said = (
+    parts = (
         f"{x.order} {x.method} {x.jcr.value:.0%} (none {x.to_none.value:.0%})"
         for x in lines.lines
         if x.method != "dense"
     )
-    return f"{done}/{total} JCR: {', '.join(said)}"
+    return f"{count}/{total} JCR: {', '.join(parts)}"
 
 
 def judge_rows(lines: JudgeTable) -> list[tuple[str, ...]]:
@@ -155,12 +157,12 @@ def judge_rows(lines: JudgeTable) -> list[tuple[str, ...]]:
          "near ties", "same text", "none and slots taken"),
     ]  # fmt: skip
     for x in lines.lines:
-        picked = " ".join("-" if p.of == 0 else f"{p.value:.0%}" for p in x.picks)
+        picks = " ".join("-" if p.of == 0 else f"{p.value:.0%}" for p in x.picks)
         shares = [
             share_text(s)
             for s in (x.accuracy, x.selection, x.jcr, x.jcr_without_none, x.to_none, x.to_another, x.blocks)
         ]
-        rows.append((x.order, x.method, *shares, str(x.failures), str(x.near_ties), str(x.twins), picked))
+        rows.append((x.order, x.method, *shares, str(x.failures), str(x.near_ties), str(x.twins), picks))
     return rows
 
 
@@ -195,9 +197,11 @@ def train_gate(
             continue
         place = file if index == 0 else file.with_name(f"{file.stem}.{index}{file.suffix}")
         test.gate.save(place)
-        kept = float((test.score >= test.gate.threshold)[test.asked].mean())
+        share = float((test.score >= test.gate.threshold)[test.asked].mean())
         interval, threshold = f"{test.auc_low:.3f} to {test.auc_high:.3f}", f"{test.gate.threshold:.2f}"
-        rows.append((test.target, *shares, f"{test.auc:.3f}", interval, threshold, f"{kept:.0%}", str(place)))
+        rows.append(
+            (test.target, *shares, f"{test.auc:.3f}", interval, threshold, f"{share:.0%}", str(place))
+        )
     print_table(rows, left=1)
     print("\nBeside a judge that reads densely only where two verdicts disagree, at its cost:")
     print_table(disagreement_rows(disagreement(batch, study)), left=2)

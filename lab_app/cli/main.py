@@ -27,13 +27,7 @@ from lab_app.cli.reproduce import reproduce
 from lab_app.cli.run import run
 from lab_app.cli.schema import schema
 from lab_app.cli.sweep import sweep
-from lab_app.cli.train import (
-    calibrate_familiarity,
-    documents,
-    evaluate_embedded,
-    train_embedded,
-    train_links,
-)
+from lab_app.cli.train import calibrate_familiarity, documents, evaluate_embedded, train_embedded, train_links
 from lab_app.cli.verify import verify
 from lab_app.cli.xray import run_xray
 
@@ -113,18 +107,18 @@ def serve(
     return 0
 
 
-def hosting_of(given: Mapping[str, Any]) -> Any:
-    """What the environment says, and then the command line."""
+def hosting_of(params: Mapping[str, Any]) -> Any:
+    """Hosting as the environment says, extended or overridden by the command line."""
     from lab_app.server.hosting import Hosting
 
-    known = Hosting.read()
+    hosting = Hosting.read()
     return replace(
-        known,
-        frame_ancestors=(*(given["frame_ancestor"] or ()), *known.frame_ancestors),
-        proxies=(*(given["proxy"] or ()), *known.proxies),
-        static_lab=given["static_lab"] or known.static_lab,
-        data=path_of(given["data"]) if given["data"] else known.data,
-        data_repository=given["data_repository"] or known.data_repository,
+        hosting,
+        frame_ancestors=(*(params["frame_ancestor"] or ()), *hosting.frame_ancestors),
+        proxies=(*(params["proxy"] or ()), *hosting.proxies),
+        static_lab=params["static_lab"] or hosting.static_lab,
+        data=path_of(params["data"]) if params["data"] else hosting.data,
+        data_repository=params["data_repository"] or hosting.data_repository,
     )
 
 
@@ -150,16 +144,16 @@ def space(
             raise OptionError("A static Space runs on no hardware. Leave --hardware out.", field="hardware")
         return static_lab(folder, add or (), examples)
     if kind == "docker":
-        made = render_docker(folder, hardware or "cpu-basic", name)
+        target = render_docker(folder, hardware or "cpu-basic", name)
     elif hardware in (None, ZERO_HARDWARE):
-        made = render_zero(folder, name)
+        target = render_zero(folder, name)
     else:
         raise OptionError(
             f"--hardware is {hardware!r}, but a zerogpu Space runs on {ZERO_HARDWARE}. Leave it out, or "
             "render a docker Space.",
             field="hardware",
         )
-    print(f"The Space is in {made}")
+    print(f"The Space is in {target}")
     return 0
 
 
@@ -192,9 +186,9 @@ def report(
     return 0
 
 
-def say_version(wanted: bool) -> None:
+def say_version(requested: bool) -> None:
     """For ``--version``."""
-    if wanted:
+    if requested:
         print(f"kvlab {__version__}")
         raise Exit
 
@@ -231,12 +225,12 @@ def spread(argv: Sequence[str]) -> list[str]:
     """``--lengths 200 400`` as ``--lengths 200 --lengths 400``; ``--ray`` alone as with an empty address."""
     out: list[str] = []
     many = False
-    for word, behind in zip(argv, [*argv, "--"][1:], strict=True):
+    for word, next_word in zip(argv, [*argv, "--"][1:], strict=True):
         if many and word.isdecimal() and out[-1] != "--lengths":
             out.append("--lengths")
         many = word == "--lengths" or (many and word.isdecimal())
         out.append(word)
-        if word == "--ray" and behind.startswith("-"):
+        if word == "--ray" and next_word.startswith("-"):
             out.append("")
     return out
 
@@ -246,19 +240,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with commands().make_context("kvlab", spread(sys.argv[1:] if argv is None else argv)) as context:
             code = int(context.command.invoke(context))
-        if sys.stdout is not None:  # it is where a caller closed it before
+        if sys.stdout is not None:  # None where a caller closed it before
             sys.stdout.flush()
         return code
-    except Exit as done:  # after --help and --version
-        return done.exit_code
-    except TyperException as error:  # what was typed is no command or flag, or no value for it
+    except Exit as end:  # after --help and --version
+        return end.exit_code
+    except TyperException as error:  # an unknown command or flag, or a wrong value
         at = getattr(error, "ctx", None)
         path = at.command_path if at else "kvlab"
         print(f"kvlab: {error.format_message()} `{path} --help` says what there is.", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # whoever read along, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is dropped at exit
-        return 141  # as a shell says that a pipe was closed
+    except BrokenPipeError:  # the reader, such as head, closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # unwritten output is dropped at exit
+        return 141  # a shell's code for a closed pipe
     except LabError as error:
         where = f" [{error.field}]" if error.field else ""
         print(f"kvlab: {error}{where}", file=sys.stderr)

@@ -10,9 +10,7 @@ if TYPE_CHECKING:
     from backend.methods.registry import OptionField
 
 
-def methods(
-    markdown: bool = Option(False, "--markdown", help="as the page docs/methods.md"),
-) -> int:
+def methods(markdown: bool = Option(False, "--markdown", help="as the page docs/methods.md")) -> int:
     """List the reuse methods with their options."""
     from backend.methods.registry import METHODS, option_fields
 

@@ -17,7 +17,7 @@ from lab_app.cli.common import (
     check_workers,
     loading,
     path_of,
-    progress,
+    result_of,
     write_json,
 )
 
@@ -83,28 +83,21 @@ def reproduce(
     from backend.reproduce.run import ReportEvent, Settings
     from backend.reproduce.run import reproduce as run
 
-    one = find(name)
+    reproduction = find(name)
     folder = path_of(out)
     if folder.exists() and not folder.is_dir():
         raise OptionError(f"--out is {out!r}, which is a file. Name a folder.", field="reproduce.out")
     check_workers(ray, workers)
-    read_from: Path | Literal["hub"] | None = path_of(data) if data else None
-    if data == HUB:
-        read_from = HUB
-    asked = Settings(
+    source = HUB if data == HUB else path_of(data) if data else None
+    settings = Settings(
         folder, requests, warmup, scale, model,
-        read_from, path_of(links) if links else None,
-        seed=seed, command=typed(context.params), ray=ray, workers=workers,
+        source, path_of(links) if links else None,
+        seed=seed, command=command_line(context.params), ray=ray, workers=workers,
         training_steps=training_steps, warmups=warmups, **loading(device, device_map, quantise),
     )  # fmt: skip
-    with progress(LOG_SECONDS) as tell:
-        for event in run(one, asked):
-            if isinstance(event, ReportEvent):
-                report = event.report
-            else:
-                tell(event.text)
+    report = result_of(run(reproduction, settings), ReportEvent, LOG_SECONDS).report
     text = in_words(report)
-    saved = folder / f"{one.name}.json"
+    saved = folder / f"{reproduction.name}.json"
     write_json(saved, report)
     saved.with_suffix(".md").write_text(text, encoding="utf-8")
     print(text)
@@ -121,31 +114,29 @@ def draw(report: dict[str, Any], out: Path) -> list[Path]:
     from viz.studies.reproduction import svg, view
 
     stem = out / report["name"]
-    pictures = {stem.with_suffix(".svg"): svg(report)}
     note = f"{report['caveat']} {' '.join(report['notes'])}".strip()
-    pictures[stem.with_suffix(".html")] = figure_html(
-        view(report), f"{report['name']}: {report['place']}", note
-    )
+    html = figure_html(view(report), f"{report['name']}: {report['place']}", note)
+    pictures = {stem.with_suffix(".svg"): svg(report), stem.with_suffix(".html"): html}
     for path, text in pictures.items():
         path.write_text(text, encoding="utf-8")
     return list(pictures)
 
 
-def typed(given: Mapping[str, Any]) -> str:
-    """The command again, without folders, which are this machine's."""
-    words = ["kvlab reproduce", given["name"]]
-    counted = ("requests", "warmup", "warmups", "training-steps")
-    for name in (*counted, "scale", "device", "device-map", "quantise", "workers"):
-        value = given[name.replace("-", "_")]
+def command_line(params: Mapping[str, Any]) -> str:
+    """The command as text, without the names of this machine's folders."""
+    words = ["kvlab reproduce", params["name"]]
+    numbers = ("requests", "warmup", "warmups", "training-steps")
+    for name in (*numbers, "scale", "device", "device-map", "quantise", "workers"):
+        value = params[name.replace("-", "_")]
         if value is not None:
             words.append(f"--{name} {value}")
-    if given["ray"] is not None:
-        words.append("--ray ADDRESS" if given["ray"] else "--ray")
-    if model := given["model"]:
+    if params["ray"] is not None:
+        words.append("--ray ADDRESS" if params["ray"] else "--ray")
+    if model := params["model"]:
         words.append(f"--model {Path(model).name if path_of(model).exists() else model}")
     for name in ("data", "links"):
-        if value := given[name]:
+        if value := params[name]:
             words.append(f"--{name} {HUB if name == 'data' and value == HUB else 'FOLDER'}")
-    if given["seed"]:
-        words.append(f"--seed {given['seed']}")
+    if params["seed"]:
+        words.append(f"--seed {params['seed']}")
     return " ".join(words)

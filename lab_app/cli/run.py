@@ -21,7 +21,7 @@ from lab_app.cli.common import (
     named_preset,
     parse_methods,
     parse_weights,
-    print_said,
+    print_lines,
     print_table,
     progress,
     read_gate,
@@ -73,8 +73,8 @@ def run(
     from backend.studies.batch import Batch, flip_rates, run_batch, summarise, unusual
 
     choices = parse_methods(methods)
-    found = named_preset(preset)
-    pipeline = found.pipeline
+    scenario = named_preset(preset)
+    pipeline = scenario.pipeline
     if turns is not None:
         pipeline = replace(pipeline, turns=turns)
     for hint in notices(pipeline):
@@ -86,17 +86,17 @@ def run(
             field="requests",
         )
     count = requests + warmup
-    examples = read_requests(Path(data))[:count] if data else preset_requests(found, count, seed)
+    examples = read_requests(Path(data))[:count] if data else preset_requests(scenario, count, seed)
     if len(examples) < count:
         raise OptionError(
             f"{count} requests are wanted, but the file holds {len(examples)}. Ask for fewer.",
             field="requests",
         )
     load: Callable[[str], LoadedModel] = partial(load_model, **loading(device, device_map, quantise))
-    loaded = load(model or ("embedded" if found.model == "any" else found.model))
-    longest = found.pipeline.longest_answer if max_new_tokens is None else max_new_tokens
-    stated = with_controls({"max_new_tokens": longest, "seed": seed, **controls})
-    request = RunRequest(pipeline, dict(examples[0].values), choices, gate=read_gate(gate), **stated)
+    loaded = load(model or ("embedded" if scenario.model == "any" else scenario.model))
+    longest = scenario.pipeline.longest_answer if max_new_tokens is None else max_new_tokens
+    settings = with_controls({"max_new_tokens": longest, "seed": seed, **controls})
+    request = RunRequest(pipeline, dict(examples[0].values), choices, gate=read_gate(gate), **settings)
     modes: Any = ("pinned", "free") if mode == "both" else (mode,)
     batch = Batch(request, tuple(examples), modes, warmup, shadow)
     rows_path = out.with_suffix(".rows.jsonl")
@@ -106,13 +106,11 @@ def run(
         for event in run_batch(session, batch, rows_path):
             if isinstance(event, Progress) and event.agent is None:
                 tell(event.text)
-    wanted = {
-        batch.key(mode, i, session.weights_hash) for mode in modes for i in range(warmup, len(examples))
-    }
-    rows = [row for row in RowFile(rows_path).rows() if row["key"] in wanted]
+    keys = {batch.key(mode, i, session.weights_hash) for mode in modes for i in range(warmup, len(examples))}
+    rows = [row for row in RowFile(rows_path).rows() if row["key"] in keys]
     summary = summarise(rows, request.pipeline.final)
     report = {
-        "preset": found.pipeline.name,
+        "preset": scenario.pipeline.name,
         "methods": methods,
         "turns": pipeline.turns,
         "requests": requests,
@@ -127,8 +125,8 @@ def run(
     print_summary(summary)
     print(replication(1, "warm-up", "requests"))
     print_boundaries(rows)
-    if said := unusual(rows):
-        print(said)
+    if warning := unusual(rows):
+        print(warning)
     for line in report["shadow"]:
         low, high = line["flip_rate_ci"]
         print(
@@ -142,9 +140,9 @@ def run(
 
 def print_boundaries(rows: Sequence[dict[str, Any]]) -> None:
     """One line on what tokenising segments separately costs; none for rows of earlier versions."""
-    read = [o for row in rows for o in row["outcomes"] if o.get("boundary_tokens") is not None]
-    taxed, total = (sum(o[key] for o in read) for key in ("boundary_tokens", "prompt_tokens"))
-    print_said(boundary_words((taxed, total)))
+    outcomes = [o for row in rows for o in row["outcomes"] if o.get("boundary_tokens") is not None]
+    boundary, total = (sum(o[key] for o in outcomes) for key in ("boundary_tokens", "prompt_tokens"))
+    print_lines(boundary_words((boundary, total)))
 
 
 def print_summary(summary: Sequence[dict[str, Any]]) -> None:

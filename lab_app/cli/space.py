@@ -51,8 +51,8 @@ def split_card(readme: str) -> tuple[dict[str, Any], str]:
     Raises:
         LabError: there is none, or it is no mapping.
     """
-    _, mark, rest = readme.partition("---\n")
-    head, end, body = rest.partition("\n---\n")
+    _, mark, remainder = readme.partition("---\n")
+    head, end, body = remainder.partition("\n---\n")
     card = yaml.safe_load(head) if mark and end and readme.startswith("---\n") else None
     if not isinstance(card, dict):
         raise LabError("README.md has no card: its first lines must be YAML between two lines of ---.")
@@ -76,10 +76,10 @@ def docker_card(card: dict[str, Any], hardware: str = "cpu-basic") -> dict[str, 
 
 
 def with_picture(card: dict[str, Any], name: str) -> dict[str, Any]:
-    """The card of the Space ``OWNER/NAME``, with the picture that links to it show; without a name, as it is.
+    """The card with a thumbnail for links to the Space ``OWNER/NAME``; without a name, as it is.
 
     Raises:
-        OptionError: this is no Space's name.
+        OptionError: ``name`` has another form.
     """
     if name and not re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", name):
         raise OptionError(f"{show(name)} is no Space's name. Give OWNER/NAME.", field="name")
@@ -109,8 +109,8 @@ def render_docker(out: Path, hardware: str = "cpu-basic", name: str = "") -> Pat
 
 def zero_card(card: dict[str, Any], gradio: str) -> dict[str, Any]:
     """The card of a Gradio Space on ZeroGPU, with the framework's version."""
-    kept = {key: value for key, value in card.items() if key not in ("sdk", "app_port")}
-    return kept | {
+    fields = {key: value for key, value in card.items() if key not in ("sdk", "app_port")}
+    return fields | {
         "sdk": "gradio", "sdk_version": gradio, "python_version": ZERO_PYTHON, "app_file": "app.py",
         "suggested_hardware": ZERO_HARDWARE, "startup_duration_timeout": "30m",
     }  # fmt: skip

@@ -23,8 +23,8 @@ from lab_app.cli.common import (
     Workers,
     check_workers,
     loading,
-    print_said,
-    progress,
+    print_lines,
+    result_of,
     write_json,
 )  # fmt: skip
 
@@ -56,18 +56,18 @@ def sweep(
     """Run a grid of comparisons from a file; the same command goes on where it stopped."""
     from backend.base.machine import versions
     from backend.model.load import load_model
-    from backend.records.sweep import Count, Swept
+    from backend.records.sweep import Swept
     from backend.sweeps.compare import compare
     from backend.sweeps.export import export as save_table
     from backend.sweeps.read import read_sweep
-    from backend.sweeps.run import Recorded, run_sweep
+    from backend.sweeps.run import Recorded, SweepDone, run_sweep
     from backend.sweeps.runner import ModelRunner
     from backend.sweeps.store import SweepStore
     from backend.sweeps.summary import boundary_tax, summarise
 
     spec = read_sweep(Path(file))
-    made = ("summary.json", f"rows.{export}")
-    place, (summary, table) = rows_file(out, spec.name, [Path(file), *spec.files], made)
+    endings = ("summary.json", f"rows.{export}")
+    place, (summary, table) = rows_file(out, spec.name, [Path(file), *spec.files], endings)
     if export == "parquet":
         from backend.sweeps.data_rows import parquet_module
 
@@ -82,10 +82,10 @@ def sweep(
             "--out, or leave it out.",
             field="show",
         )
-    given = loading(device, device_map, quantise)
+    placement = loading(device, device_map, quantise)
 
     def runner() -> ModelRunner:
-        return ModelRunner(lambda name: load_model(name, **given))
+        return ModelRunner(lambda name: load_model(name, **placement))
 
     with ExitStack() as open_now:
         spread, single = None, None
@@ -96,57 +96,53 @@ def sweep(
             single = open_now.enter_context(Cluster(runner, workers=workers, address=ray, gpus=gpus))
             spread = single.spread
         store = open_now.enter_context(SweepStore(place))
-        doer = Recorded(store) if show else single or runner()
-        with progress(LOG_SECONDS) as tell:
-            for event in run_sweep(spec, store, doer, facts=facts, spread=spread):
-                if isinstance(event, Count):
-                    tell(str(event))
-                else:
-                    done = event
+        executor = Recorded(store) if show else single or runner()
+        events = run_sweep(spec, store, executor, facts=facts, spread=spread)
+        outcome = result_of(events, SweepDone, LOG_SECONDS, str)
         facts["weights"] = {name: store.weights(name) for name in spec.models}
-    lines, tax = summarise(done), boundary_tax(done)
-    swept = Swept(spec.name, spec.title, lines, len(done.rows), done.complete, compare(done), tax)
+    lines, tax = summarise(outcome), boundary_tax(outcome)
+    swept = Swept(spec.name, spec.title, lines, len(outcome.rows), outcome.complete, compare(outcome), tax)
     for row in tables(swept):
         print(row)
-    print_said(replication(swept.warmups, "warm-up", "problems"), boundary_words(tax))
+    print_lines(replication(swept.warmups, "warm-up", "problems"), boundary_words(tax))
     write_summary(spec, swept, facts, summary)
-    written = [f"{len(done.rows):,} rows in {place}", f"summary in {summary}"]
+    written = [f"{len(outcome.rows):,} rows in {place}", f"summary in {summary}"]
     if export:
-        save_table(done.rows, table, export)
+        save_table(outcome.rows, table, export)
         written.append(f"table in {table}")
     print(", ".join(written))
     return 0
 
 
 def rows_file(
-    given: str | None, name: str, inputs: Sequence[Path], made: Sequence[str]
+    target: str | None, name: str, inputs: Sequence[Path], endings: Sequence[str]
 ) -> tuple[Path, list[Path]]:
-    """The SQLite file of a sweep, and the files that are ``made`` beside it, by their endings.
+    """The SQLite file of a sweep, and the files beside it with these ``endings``.
 
     Raises:
-        OptionError: it is none, or one of them is among the ``inputs``.
+        OptionError: it is no SQLite file's name, or one of the ``inputs`` would be overwritten.
     """
-    out = Path(given or f"{name}.sqlite")
+    out = Path(target or f"{name}.sqlite")
     if not out.name or out.is_dir() or out.suffix in ("", ".csv", ".parquet", ".json"):
         raise OptionError(
             f"--out is {str(out)!r}, which names no SQLite file. Name one, such as {name}.sqlite.",
             field="out",
         )
-    beside = [out.with_suffix(f".{ending}") for ending in made]
-    read = {path.resolve() for path in inputs}
-    for place in (out, *beside):
-        if place.resolve() in read:
+    siblings = [out.with_suffix(f".{ending}") for ending in endings]
+    paths = {path.resolve() for path in inputs}
+    for place in (out, *siblings):
+        if place.resolve() in paths:
             raise OptionError(
                 f"The sweep reads {str(place)!r} and would write over it. Name another file with --out, such "
                 "as results.sqlite.",
                 field="out",
             )
-    return out, beside
+    return out, siblings
 
 
 def tables(swept: Swept) -> Iterator[str]:
-    """The summary for people: what the lines answer, what they cost, and where more than dense is compared
-    with, that. Intervals are 95%; each p stands as measured and after Holm's correction."""
+    """The summary for people: answers, costs, and comparisons with other lines than dense's, if there are
+    any. Intervals are 95%; each p stands as measured and after Holm's correction."""
     yield from answers(swept)
     yield ""
     yield from costs(swept)
@@ -157,11 +153,11 @@ def tables(swept: Swept) -> Iterator[str]:
 
 
 def answers(swept: Swept) -> Iterator[str]:
-    """Right or wrong, against dense; and the score, where it says more."""
+    """Right answers and scores, against dense."""
     score = ("score",) * swept.graded
     judged = ("to none %",) * any(x.to_none.of for x in swept.lines)
-    kept = ("as full read %", *judged)
-    head = ("n", "right %", *score, *kept, "KL first", "lost/won", swept.p_name, "Holm")
+    shares = ("as full read %", *judged)
+    head = ("n", "right %", *score, *shares, "KL first", "lost/won", swept.p_name, "Holm")
 
     def cells(x: SweepLine, test: Comparison | None) -> tuple[str, ...]:
         return (
@@ -174,7 +170,7 @@ def answers(swept: Swept) -> Iterator[str]:
 
 
 def costs(swept: Swept) -> Iterator[str]:
-    """What came from a cache, and the time to the first token, against dense's."""
+    """Reuse, and the time to the first token against dense's."""
     head = ("blocks reused %", "tokens reused %", "TTFT ms", "full read's / it", "times p", "Holm")
 
     def cells(x: SweepLine, test: Comparison | None) -> tuple[str, ...]:
@@ -205,7 +201,7 @@ def others(swept: Swept) -> Iterator[str]:
 def by_cell(
     swept: Swept, head: tuple[str, ...], cells: Callable[[SweepLine, Comparison | None], tuple[str, ...]]
 ) -> Iterator[str]:
-    """A row for each method under its cell's name, which would make the rows too long."""
+    """A row for each method, under a line with its cell's name."""
     against = swept.against_dense
     rows: list[tuple[str, ...]] = [("method", *head)]
     for _, lines in groupby(swept.lines, key=lambda x: x.cell):
@@ -216,13 +212,13 @@ def by_cell(
 
 
 def aligned(rows: Sequence[tuple[str, ...]], left: int) -> Iterator[str]:
-    """Columns as wide as they need; a row of one cell is a heading and asks for no width."""
+    """Rows in aligned columns; a row of one cell is a heading of any width."""
     full = [row for row in rows if len(row) > 1]
     widths = [max(len(row[i]) for row in full) for i in range(len(full[0]))]
     for row in rows:
         cells = zip(row, widths, strict=False)
-        said = (c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(cells))
-        yield "  ".join(said).rstrip()
+        texts = (c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(cells))
+        yield "  ".join(texts).rstrip()
 
 
 def right_or_wrong(test: Comparison | None) -> tuple[str, str, str]:
@@ -246,12 +242,12 @@ def share_text(share: Share, form: str, unit: float = 1) -> str:
 
 
 def shown_p(p: float | None) -> str:
-    """Three places."""
+    """p with three places."""
     return "-" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def write_summary(spec: Sweep, swept: Swept, facts: dict[str, Any], path: Path) -> None:
-    """The summary as JSON, which knows neither NaN nor infinity."""
+    """Write the summary as JSON."""
     from backend.base.serialization import as_json
 
     report = {"name": spec.name, "title": spec.title, **facts, "sweep": spec.source}

@@ -10,7 +10,16 @@ from typer import Context, Option
 
 from backend.base.errors import OptionError
 from backend.base.text import boundary_words
-from lab_app.cli.common import Device, named_file, path_of, print_said, print_table, progress, write_json
+from lab_app.cli.common import (
+    Device,
+    named_file,
+    path_of,
+    print_lines,
+    print_table,
+    progress,
+    result_of,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from backend.records.documents import DocumentStudy
@@ -46,8 +55,8 @@ def train_embedded(
     if step_tokens:
         recipe = replace(recipe, step_tokens=step_tokens)
     folders = {
-        name: SHIPPED.get(given) or path_of(given) if given else None
-        for name, given in (("init", init), ("tokenizer_from", tokenizer))
+        name: SHIPPED.get(source) or path_of(source) if source else None
+        for name, source in (("init", init), ("tokenizer_from", tokenizer))
     }
     for name, folder in folders.items():
         if folder and not (folder / "tokenizer.json").exists():
@@ -55,11 +64,11 @@ def train_embedded(
     if folder := folders["init"]:
         layers = json.loads((folder / "config.json").read_text(encoding="utf-8"))["num_hidden_layers"]
         recipe = deepened(recipe) if layers < recipe.layers else continued(recipe)
-    listed = path_of(words) if words else SYSTEM_WORDS
-    if words and not listed.exists():
-        raise OptionError(f"{listed} is not there. Name a list of words, one a line.", field="words")
-    if listed.exists():
-        print(f"{use_dictionary(listed):,} words of {listed}")
+    dictionary = path_of(words) if words else SYSTEM_WORDS
+    if words and not dictionary.exists():
+        raise OptionError(f"{dictionary} is not there. Name a list of words, one a line.", field="words")
+    if dictionary.exists():
+        print(f"{use_dictionary(dictionary):,} words of {dictionary}")
     export = train(
         path_of(out),
         recipe,
@@ -113,11 +122,10 @@ def train_links(
     from backend.training.link_tokens.train import LinkRecipe
     from backend.training.link_tokens.train import train_links as train
 
-    given = {f.name: context.params[f.name] for f in fields(LinkRecipe)}
-    recipe = LinkRecipe(**{name: value for name, value in given.items() if value is not None})
-    loaded = load_model(model, device=device, dtype="fp32")
+    params = {f.name: context.params[f.name] for f in fields(LinkRecipe)}
+    recipe = LinkRecipe(**{name: value for name, value in params.items() if value is not None})
     file = train(
-        loaded,
+        load_model(model, device=device, dtype="fp32"),
         path_of(out),
         recipe,
         stop_after_steps=stop_after_steps,
@@ -152,33 +160,28 @@ def documents(
     file = named_file("out", out, "study.kvdoc")
     models = [load_model(model, device=device)]
     models += [load_model(f"{model}+{name}", device=device) for name in links or ()]
-    speed = None
     rows_path = file.with_suffix(".rows.jsonl")
     with progress() as tell:
         for event in ask(models, questions, seed, rows_path):
             tell(event.text)
+    speed = None
     if lengths:
-        timed = models[0]
+        timed_model = models[0]
         if shape:
             from backend.bench.common import random_model
 
-            timed = random_model(shape, device)
-        with progress() as tell:
-            for step in document_speed(timed, lengths, repeats, source):
-                if isinstance(step, DocumentSpeed):
-                    speed = step
-                else:
-                    tell(step.text)
+            timed_model = random_model(shape, device)
+        speed = result_of(document_speed(timed_model, lengths, repeats, source), DocumentSpeed)
     study = record_of_rows(models, questions, seed, RowFile(rows_path).rows(), speed)
     file.write_bytes(study.to_bytes())
     print_documents(study)
-    print_said(boundary_words(study.boundary_tax))
+    print_lines(boundary_words(study.boundary_tax))
     if json:
         from backend.bench.common import conditions
 
         on = conditions(models[0].device, next(models[0].module.parameters()).dtype)
-        trained = {name: dict(one.links.facts) for name, one in zip(links or (), models[1:], strict=True)
-                   if one.links is not None}  # fmt: skip
+        trained = {name: dict(other.links.facts) for name, other in zip(links or (), models[1:], strict=True)
+                   if other.links is not None}  # fmt: skip
         report = {"bench": "documents", **on, "trained": trained, **plain_documents(study)}
         write_json(named_file("json", json, "study.json"), report)
     print(f"rows in {rows_path}, the study in {file}")
@@ -190,22 +193,22 @@ def plain_documents(study: DocumentStudy) -> dict[str, Any]:
     floor, ceiling = "PromptCache", study.labels[0]
     arms = []
     for index, label in enumerate(study.labels):
-        good, seen, low, high = study.share(label)
-        own = study.own_dense(label)
-        own_good, own_seen = study.share(own)[:2] if own else (0, 0)
+        good, count, low, high = study.share(label)
+        own_label = study.own_dense(label)
+        own_good, own_count = study.share(own_label)[:2] if own_label else (0, 0)
         gap = None if label in (floor, ceiling) else study.recovered(label, floor, ceiling)
-        asked = study.correct[index] >= 0
+        answered = study.correct[index] >= 0
         arms.append(
             {
                 "arm": label,
                 "right": good,
-                "of": seen,
-                "share": round(good / max(1, seen), 4),
+                "of": count,
+                "share": round(good / max(1, count), 4),
                 "share_95": [round(low, 4), round(high, 4)],
-                "own_dense": round(own_good / own_seen, 4) if own_seen else None,
+                "own_dense": round(own_good / own_count, 4) if own_count else None,
                 "gap_recovered": None if gap is None else [round(x, 4) for x in gap],
-                "ttft_ms": round(_median(study.ttft_ms[index][asked]), 3),
-                "forwarded_tokens": _median(study.forwarded_tokens[index][asked]),
+                "ttft_ms": round(_median(study.ttft_ms[index][answered]), 3),
+                "forwarded_tokens": _median(study.forwarded_tokens[index][answered]),
             }
         )
     about = {"model": study.model.name, "weights": study.model.weights_hash, "seed": study.seed, "arms": arms}
@@ -283,22 +286,16 @@ def evaluate_embedded(
     from backend.training.evaluate import evaluate, suitability
 
     loaded = load_model(model)
-    if edits:
-        shares = by_edit(loaded, count, seed)
-        report = {"weights": loaded.info.weights_hash, "count": count, "seed": seed, "edits": shares}
-        print(json.dumps(report, indent=1))
-        return 0
-    if typed:
-        shares = {name: by_people(loaded, name) for name in QUESTIONS}
-        print(json.dumps({"weights": loaded.info.weights_hash, **shares}, indent=1))
-        return 0
-    report = {
-        "weights": loaded.info.weights_hash,
-        "count": count,
-        "seed": seed,
-        "held_out": evaluate(loaded, count, seed),
-        "suitability": suitability(loaded, count, seed),
-    }
+    report: dict[str, Any] = {"weights": loaded.info.weights_hash}
+    if typed and not edits:
+        report |= {name: by_people(loaded, name) for name in QUESTIONS}
+    else:
+        report |= {"count": count, "seed": seed}
+        if edits:
+            report["edits"] = by_edit(loaded, count, seed)
+        else:
+            report["held_out"] = evaluate(loaded, count, seed)
+            report["suitability"] = suitability(loaded, count, seed)
     print(json.dumps(report, indent=1))
     return 0
 
@@ -321,37 +318,32 @@ def calibrate_familiarity(
     if count < 1:
         raise OptionError(f"--count is {count}; at least 1 is needed. Change it.", field="count")
     loaded = load_model(model)
-    usual = calibration_file(loaded)
-    if out is None and usual is None:
+    default = calibration_file(loaded)
+    if out is None and default is None:
         raise OptionError(f"{loaded.info.name} lies in no folder of its own. Give --out FILE.", field="out")
-    file = named_file("out", out, CALIBRATION) if out else usual
-    told = named_file("json", json, "familiarity-20.json") if json else None
-    requests, seen = list(held_out_requests(count, seed)), []
+    file = named_file("out", out, CALIBRATION) if out else default
+    report_file = named_file("json", json, "familiarity-20.json") if json else None
+    requests, cases = list(held_out_requests(count, seed)), []
     with progress() as tell:
-        for one in answer_cases(loaded, requests):
-            seen.append(one)
-            tell(f"{len(seen)} of {len(requests)} requests answered")
-    calibration, worth = calibrate(loaded, seen)
+        for case in answer_cases(loaded, requests):
+            cases.append(case)
+            tell(f"{len(cases)} of {len(requests)} requests answered")
+    calibration, worth = calibrate(loaded, cases)
     assert file is not None
     calibration.save(file)
-    head = {
-        "weights": loaded.info.weights_hash,
-        "count": count,
-        "seed": seed,
-        "versions": versions(),
-    }
-    if told is not None:
-        write_json(told, head | worth)
+    head = {"weights": loaded.info.weights_hash, "count": count, "seed": seed, "versions": versions()}
+    if report_file is not None:
+        write_json(report_file, head | worth)
     for name, what in (
         ("prompt", "from the prompt alone"),
         ("first", "with the first agent's answer"),
         ("run", "with all the full read's answers"),
     ):
-        found = worth[name]["edits"]
-        low, high = found["ci"]
+        edits = worth[name]["edits"]
+        low, high = edits["ci"]
         print(
-            f"{what}: AUC {found['auc']} ({low} to {high}) over {found['n']} edited requests, "
-            f"{found['wrong']} of them answered wrongly"
+            f"{what}: AUC {edits['auc']} ({low} to {high}) over {edits['n']} edited requests, "
+            f"{edits['wrong']} of them answered wrongly"
         )
     print(f"The calibration for the weights {loaded.info.weights_hash} is in {file}")
     return 0

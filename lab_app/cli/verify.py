@@ -31,19 +31,21 @@ def verify(
     path = path_of(file)
     loaded = load_model(model, dtype=dtype, **loading(device, device_map, quantise))
     if path.suffix in (".json", ".jsonl"):
-        checked = verify_gallery(loaded, *read_gallery(path))
+        results = verify_gallery(loaded, *read_gallery(path))
     else:
         record = read_file(path).record
         if record is None:
             raise RecordError(f"{path.name} holds a bench and no run. Name a saved run.")
-        checked = iter([verify_run(loaded, record, path.name)])
+        results = iter([verify_run(loaded, record, path.name)])
     same = count = 0
-    for found in checked:
+    for result in results:
         count += 1
-        same += not found.differs
-        told = "; ".join(found.differs) or "the same"
-        left = f" (not repeated, since they also follow from earlier requests: {', '.join(found.skipped)})"
-        print(f"{found.name}: {told}{left if found.skipped else ''}", flush=True)
+        same += not result.differs
+        verdict = "; ".join(result.differs) or "the same"
+        skipped = (
+            f" (not repeated, since they also follow from earlier requests: {', '.join(result.skipped)})"
+        )
+        print(f"{result.name}: {verdict}{skipped if result.skipped else ''}", flush=True)
     print(f"{same} of {count} the same")
     return 0 if same == count else 1
 
@@ -52,7 +54,7 @@ def read_gallery(path: Path) -> tuple[str, tuple[GalleryEntry, ...]]:
     """The weights and the entries of a gallery, as one JSON file or as a row a line.
 
     Raises:
-        RecordError: it is none.
+        RecordError: the file is no gallery.
     """
     from backend.studies.gallery import GalleryEntry, load_gallery
 

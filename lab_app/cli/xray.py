@@ -21,7 +21,7 @@ from lab_app.cli.common import (
     progress,
     write_json,
 )
-from lab_app.cli.xray_engine import cache_of, compared, say_beside, say_engine
+from lab_app.cli.xray_engine import cache_of, compare_logs, say_beside, say_engine
 from lab_app.cli.xray_model import check_reading, plain, read_log, say_reading
 
 SHOWN = 12  # rows of a table; --json has all
@@ -100,9 +100,9 @@ def run_xray(
     report = result.plain()
     report["engine"] = say_engine(cache, result)
     if beside:
-        parted = compared(log, beside, skip_bad, near_tie)
-        say_beside(parted)
-        report["beside"] = parted.plain()
+        comparison = compare_logs(log, beside, skip_bad, near_tie)
+        say_beside(comparison)
+        report["beside"] = comparison.plain()
     if model:
         xrayed = (Layouts(calls, result.block), result.advice) if advice else None
         reading = read_log(context.params, loading(device, device_map, quantise), xrayed)
@@ -166,14 +166,14 @@ def _say_missed(result: XRay, total: int) -> None:
         return
     print("\nWhy text that was there before was missed:")
     rows = [("cause", "calls", "tokens missed", "share", "for example")]
-    for one in result.missed[:SHOWN]:
+    for row in result.missed[:SHOWN]:
         rows.append(
-            (one.kind, f"{one.calls:,}", f"{one.tokens:,}", f"{one.tokens / total:.1%}", one.example.where)
+            (row.kind, f"{row.calls:,}", f"{row.tokens:,}", f"{row.tokens / total:.1%}", row.example.where)
         )
     print_table(rows, 1)
-    for one in result.missed[:3]:
-        if cause := one.example.cause:
-            print(f"  {cause.kind}, {one.example.where} beside {one.example.against}, {cause.role}:")
+    for row in result.missed[:3]:
+        if cause := row.example.cause:
+            print(f"  {cause.kind}, {row.example.where} beside {row.example.against}, {cause.role}:")
             print(f"    then: {cause.before or '(nothing)'}\n    now:  {cause.after or '(nothing)'}")
 
 
@@ -183,21 +183,21 @@ def _say_matrix(result: XRay) -> None:
         "\nPercent of an agent's tokens (line) that an earlier call of an agent (column) had sent, in whole"
     )
     print("paragraphs:")
-    read: dict[str, int] = dict.fromkeys(result.agents, 0)
+    tokens: dict[str, int] = dict.fromkeys(result.agents, 0)
     for call in result.calls:
-        read[call.agent if call.agent in read else result.agents[-1]] += call.tokens
+        tokens[call.agent if call.agent in tokens else result.agents[-1]] += call.tokens
     rows = [("", *(f"{n + 1}" for n in range(size)))]
     for n in range(size):
-        whole = max(1, read[result.agents[n]])
+        whole = max(1, tokens[result.agents[n]])
         rows.append((f"{n + 1} {names[n]}", *(f"{result.matrix[n][m] / whole:.0%}" for m in range(size))))
     print_table(rows, 1)
 
 
 def _say_templates(result: XRay) -> None:
     print("\nWhat stays and what changes in an agent's prompts:")
-    for one in result.templates[:4]:
-        print(f"  {one.agent[:LONGEST]}, {one.calls:,} calls:")
-        for part in one.parts[:6]:
+    for template in result.templates[:4]:
+        print(f"  {template.agent[:LONGEST]}, {template.calls:,} calls:")
+        for part in template.parts[:6]:
             print(f"    {'stays  ' if part.stays else 'changes'} {part.tokens:>6,} tokens  {part.excerpt}")
-        if len(one.parts) > 6:
-            print(f"    and {len(one.parts) - 6} more")
+        if len(template.parts) > 6:
+            print(f"    and {len(template.parts) - 6} more")

@@ -1,4 +1,4 @@
-"""``kvlab xray --events`` and ``--beside``: a log beside what an engine's cache did and another's log."""
+"""``kvlab xray --events`` and ``--beside``: a log beside an engine's cache events or another engine's log."""
 
 from dataclasses import asdict
 from typing import Any
@@ -17,27 +17,26 @@ SHOWN = 5  # calls, and partings
 def cache_of(
     events: str | None, block: int | None, cache_tokens: int | None
 ) -> tuple[EngineCache | None, dict[str, Any]]:
-    """The engine's cache, and what the X-ray takes: as typed, else as the events say.
+    """The engine's cache, and the X-ray's options: as typed, else from the events.
 
     Raises:
         OptionError: the events are of other blocks.
     """
-    typed = {"block": block, "cache_tokens": cache_tokens}
-    options: dict[str, Any] = {name: value for name, value in typed.items() if value is not None}
+    flags = {"block": block, "cache_tokens": cache_tokens}
+    options: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
     if not events:
         return None, options
     cache = engine_cache(path_of(events))
     if block not in (None, cache.block):
         raise OptionError(
-            f"--block is {block}, but the events are of blocks of {cache.block}. Leave it out.",
-            field="block",
+            f"--block is {block}, but the events are of blocks of {cache.block}. Leave it out.", field="block"
         )
     room = {} if cache.capacity is None else {"cache_tokens": cache.capacity}
     return cache, {"block": cache.block, **room, **options}
 
 
-def say_engine(cache: EngineCache | None, found: XRay) -> dict[str, Any]:
-    """What the engine's cache did, beside what was predicted; the same for JSON."""
+def say_engine(cache: EngineCache | None, result: XRay) -> dict[str, Any]:
+    """Print the engine's hits beside the predicted ones; the same for JSON."""
     if cache is not None:
         room = "" if cache.capacity is None else f", so it has room for about {cache.capacity:,} tokens"
         print(
@@ -45,62 +44,56 @@ def say_engine(cache: EngineCache | None, found: XRay) -> dict[str, Any]:
             f"{cache.again:,} of them again after they had been dropped ({cache.again * cache.block:,} "
             f"tokens); {cache.dropped:,} were dropped; at most {cache.most:,} at once{room}."
         )
-    counted = hits(found)
-    if counted is not None:
-        _say_hits(counted, found.block)
-    return {"cache": asdict(cache) if cache else None, "hits": asdict(counted) if counted else None}
+    counts = hits(result)
+    if counts is not None:
+        _say_hits(counts, result.block)
+    return {"cache": asdict(cache) if cache else None, "hits": asdict(counts) if counts else None}
 
 
-def _say_hits(counted: Hits, block: int) -> None:
-    print(f"\nWhat {counted.calls:,} calls really hit, as the server counted, and what was predicted:")
-    print_table(
-        [
-            ("cached tokens", "", "of input"),
-            *(
-                (name, f"{value:,}", f"{value / max(1, whole):.1%}")
-                for name, value, whole in (
-                    ("really", counted.really, counted.input),
-                    ("predicted, a cache of that size", counted.bounded, counted.tokens),
-                    ("predicted, an unlimited cache", counted.unlimited, counted.tokens),
-                )
-            ),
-        ],
-        1,
-    )
+def _say_hits(counts: Hits, block: int) -> None:
+    print(f"\nWhat {counts.calls:,} calls really hit, as the server counted, and what was predicted:")
+    rows = [("cached tokens", "", "of input")]
+    for name, value, whole in (
+        ("really", counts.really, counts.input),
+        ("predicted, a cache of that size", counts.bounded, counts.tokens),
+        ("predicted, an unlimited cache", counts.unlimited, counts.tokens),
+    ):
+        rows.append((name, f"{value:,}", f"{value / max(1, whole):.1%}"))
+    print_table(rows, 1)
     print(
-        f"The same in {counted.same:,} calls, within a block of {block} in {counted.near:,}; less in "
-        f"{len(counted.less):,}, more in {len(counted.more):,}."
+        f"The same in {counts.same:,} calls, within a block of {block} in {counts.near:,}; less in "
+        f"{len(counts.less):,}, more in {len(counts.more):,}."
     )
-    for name, calls in (("less", counted.less), ("more", counted.more)):
+    for name, calls in (("less", counts.less), ("more", counts.more)):
         for call in calls[:SHOWN]:
-            print(f"  {name}: {_beside(call)}")
+            print(f"  {name}: {_call_line(call)}")
 
 
-def _beside(call: CallXRay) -> str:
+def _call_line(call: CallXRay) -> str:
     return f"{call.where}: {call.cached:,} really, {call.bounded:,} predicted, of {call.tokens:,} tokens"
 
 
-def compared(log: str, beside: str, skip_bad: bool, near_tie: float | None) -> TwoEngines:
+def compare_logs(log: str, beside: str, skip_bad: bool, near_tie: float | None) -> TwoEngines:
     """Both logs' answers, compared."""
-    one, other = (LogReader(path_of(path), skip_bad=skip_bad) for path in (log, beside))
-    return two_engines(one, other, near_tie)
+    first, second = (LogReader(path_of(path), skip_bad=skip_bad) for path in (log, beside))
+    return two_engines(first, second, near_tie)
 
 
-def say_beside(found: TwoEngines) -> None:
+def say_beside(result: TwoEngines) -> None:
     """The tables."""
     print(
-        f"\nBeside the other log: {found.pairs:,} calls are in both, {found.left[0]:,} only here, "
-        f"{found.left[1]:,} only there. {found.same:,} were answered alike."
+        f"\nBeside the other log: {result.pairs:,} calls are in both, {result.left[0]:,} only here, "
+        f"{result.left[1]:,} only there. {result.same:,} were answered alike."
     )
-    if found.tokens:
+    if result.tokens:
         print(
-            f"Log probabilities of {found.tokens:,} tokens that both answered alike differ by "
-            f"{found.usual:.2g} nats (median), at most {found.largest:.2g}. A near tie: both engines hold "
-            f"the two tokens to be within {found.limit:.2g} nats."
+            f"Log probabilities of {result.tokens:,} tokens that both answered alike differ by "
+            f"{result.usual:.2g} nats (median), at most {result.largest:.2g}. A near tie: both engines hold "
+            f"the two tokens to be within {result.limit:.2g} nats."
         )
-    if found.partings:
-        print_table([("answers part by", "calls"), *((k, f"{found.count(k):,}") for k in KINDS)], 1)
-    for part in found.partings[:SHOWN]:
+    if result.partings:
+        print_table([("answers part by", "calls"), *((k, f"{result.count(k):,}") for k in KINDS)], 1)
+    for part in result.partings[:SHOWN]:
         gaps = " and ".join("unknown" if gap is None else f"{gap:.2g}" for gap in part.gaps)
         print(
             f"  {part.kind}: {part.where} beside {part.beside}, token {part.at + 1}: {part.one!r} and "

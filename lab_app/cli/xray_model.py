@@ -1,4 +1,4 @@
-"""``kvlab xray --model``: what becomes of a log's sampled calls under reuse, on a model of one's own."""
+"""``kvlab xray --model``: a log's sampled calls under reuse, on a model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.base.errors import OptionError
 from backend.base.text import boundary_words
-from lab_app.cli.common import parse_methods, path_of, print_said, print_table, progress
+from lab_app.cli.common import parse_methods, path_of, print_lines, print_table, result_of
 
 if TYPE_CHECKING:
     from backend.logs.advice import Advice
@@ -27,53 +27,46 @@ LAID = (
 )  # fmt: skip
 
 
-def check_reading(given: Mapping[str, Any]) -> None:
+def check_reading(params: Mapping[str, Any]) -> None:
     """
     Raises:
-        OptionError: there is something to read, but no model.
+        OptionError: an option of ``--model`` is named without it.
     """
     for flag in ("methods", "sample", "advice"):
-        if given[flag] not in (None, False) and not given["model"]:
+        if params[flag] not in (None, False) and not params["model"]:
             raise OptionError(f"--{flag} is for --model, which is not there. Add it.", field="model")
 
 
 def read_log(
-    given: Mapping[str, Any], loaded_so: Mapping[str, Any], xrayed: tuple[Layouts, Sequence[Advice]] | None
+    params: Mapping[str, Any], placement: Mapping[str, Any], xrayed: tuple[Layouts, Sequence[Advice]] | None
 ) -> ReadingRecord:
-    """Read the log's calls on the model that ``--model`` names; ``xrayed``: their layouts, and what the X-ray
-    proposes, where these are tried."""
+    """Read the log's calls on the model that ``--model`` names; ``xrayed``: their layouts and the X-ray's
+    proposals, if these are tried."""
     from backend.logs.calls import by_time
     from backend.logs.reader import LogReader
     from backend.model.load import load_model
-    from backend.records.events import Progress
-    from backend.records.log_reading import ReadingRequest
+    from backend.records.log_reading import ReadingRecord, ReadingRequest
     from backend.studies.log_reading import read_log
     from backend.studies.logged_calls import MOST_CALLS
 
     request = ReadingRequest(
-        tuple(m for m in parse_methods(given["methods"] or METHODS) if not m.reference),
-        SAMPLE if given["sample"] is None else given["sample"], given["most_tokens"],
-        given["blame_passes"], given["warmup"], given["max_new_tokens"], given["same"], given["seed"],
-        given["advice"],
+        tuple(m for m in parse_methods(params["methods"] or METHODS) if not m.reference),
+        SAMPLE if params["sample"] is None else params["sample"], params["most_tokens"],
+        params["blame_passes"], params["warmup"], params["max_new_tokens"], params["same"], params["seed"],
+        params["advice"],
     )  # fmt: skip
-    reader = LogReader(path_of(given["log"]), skip_bad=given["skip_bad"])
+    reader = LogReader(path_of(params["log"]), skip_bad=params["skip_bad"])
     calls = list(itertools.islice(reader, MOST_CALLS + 1))
     calls = [calls[place] for place in by_time([call.time for call in calls])]
-    model = load_model(given["model"], **loaded_so)
-    with progress() as tell:
-        for event in read_log(model, request, calls, given["budget_mb"] << 20, xrayed=xrayed):
-            if isinstance(event, Progress):
-                tell(event.text)
-            else:
-                record = event
-    return record
+    model = load_model(params["model"], **placement)
+    return result_of(read_log(model, request, calls, params["budget_mb"] << 20, xrayed=xrayed), ReadingRecord)
 
 
 def say_reading(record: ReadingRecord) -> None:
     """The tables."""
-    read = len(record.of(record.request.methods[0].label))
+    count = len(record.of(record.request.methods[0].label))
     print(
-        f"\n{read} of {record.calls:,} calls were read by {record.model.name}, densely and under reuse; "
+        f"\n{count} of {record.calls:,} calls were read by {record.model.name}, densely and under reuse; "
         f"{record.warmed:,} only filled pools, {len(record.refused):,} could not be read"
         + ("; the budget of tokens ended it." if record.spent else ".")
     )
@@ -84,7 +77,7 @@ def say_reading(record: ReadingRecord) -> None:
         if line["agent"] in (None, *record.agents[:SHOWN]) and line["flips"]["of"]:
             rows.append(_line(line, several=len(record.agents) > 1))
     print_table([row for row in rows if row], 1)
-    print_said(
+    print_lines(
         "KL in nats, dense to method, a token; logged: along the logged answers. Cache error: keys, values.",
         boundary_words(record.boundary_tax),
     )

@@ -1,4 +1,4 @@
-"""The signed cookie by which a browser that opened the page is known again, and nothing else of it."""
+"""The signed cookie by which the server recognises a browser that opened the page. It holds an id alone."""
 
 import hashlib
 import hmac
@@ -9,24 +9,24 @@ from starlette.requests import Request
 
 
 class Browsers:
-    """Gives out cookies and knows its own. Its secret ends with the process: after a restart, a page is
-    opened again."""
+    """Makes cookies and checks them. The secret ends with the process: after a restart, pages have to be
+    reloaded."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
 
-    def known(self, request: Request) -> str:
-        """The id in a request's cookie; empty where there is none of ours."""
+    def id_of(self, request: Request) -> str:
+        """The id in a request's cookie; empty without a valid one."""
         try:
-            found = SimpleCookie(request.headers.get("cookie", "")).get(_name(request))
+            morsel = SimpleCookie(request.headers.get("cookie", "")).get(_name(request))
         except CookieError:
             return ""
-        browser, _, signed = found.value.partition(".") if found is not None else ("", "", "")
+        browser, _, signed = morsel.value.partition(".") if morsel is not None else ("", "", "")
         return browser if browser and hmac.compare_digest(signed.encode(), self._sign(browser)) else ""
 
     def cookie(self, request: Request) -> str:
-        """A ``Set-Cookie`` for a new browser. Over HTTPS it is also sent where the page stands in a frame of
-        another, as on Hugging Face Spaces, and is kept apart for each such page."""
+        """A ``Set-Cookie`` for a new browser. Over HTTPS it is also sent from a frame in another site's
+        page, as on Hugging Face Spaces, and is separate for each such site."""
         browser = secrets.token_urlsafe(12)
         secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
         same = "SameSite=None; Secure; Partitioned" if secure else "SameSite=Lax"
@@ -37,5 +37,5 @@ class Browsers:
 
 
 def _name(request: Request) -> str:
-    """Cookies are shared by all ports of a host, and each may have a lab."""
+    """The cookie's name, with the port: a host's ports share cookies, and each may serve a lab."""
     return f"kvlab-{(request.scope.get('server') or ('', 0))[1]}"

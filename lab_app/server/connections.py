@@ -1,8 +1,7 @@
-"""Connections before a request is read: counted, and closed where none comes.
+"""Counts connections, and closes those whose request does not arrive in time.
 
-The server's own settings bound a connection between two requests (``timeout_keep_alive``), but neither one
-that never says a whole request nor how many there are: its ``limit_concurrency`` refuses everybody, the
-health check among them.
+Of the server's own settings, ``timeout_keep_alive`` bounds only the time between two requests, and
+``limit_concurrency`` would also refuse health checks.
 """
 
 import asyncio
@@ -21,7 +20,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from lab_app.server.request_limits import CONNECTIONS, Bound, Open
 from lab_app.visits.addresses import address_of
 
-HEAD_SECONDS = 20.0  # for a request's line and headers to arrive, from the connection or the answer before
+HEAD_SECONDS = (
+    20.0  # for a request's line and headers to arrive, counted from the connection or the last answer
+)
 MOST_HEAD = 32 << 10  # bytes of them
 MOST_LINES = 128
 IDLE_SECONDS = 15  # between two requests
@@ -31,7 +32,7 @@ TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\
 
 
 class Connection(H11Protocol):
-    """One connection. ``counts``: of all."""
+    """One connection; ``counts`` counts all of them."""
 
     counts = Open(CONNECTIONS)
 
@@ -56,7 +57,7 @@ class Connection(H11Protocol):
             self.counts.leave(self._address)
 
     def data_received(self, data: bytes) -> None:
-        """Read on; what is too large for a request's head is not parsed."""
+        """Read data; refuse a request's head that is too large, unparsed."""
         if self.conn.their_state is h11.IDLE:
             head = data.partition(b"\r\n\r\n")[0]
             self._bytes, self._lines = self._bytes + len(head), self._lines + head.count(b"\n")
@@ -71,7 +72,7 @@ class Connection(H11Protocol):
         self._wait(self.conn.their_state is h11.IDLE or answered)
 
     def _wait(self, wait: bool = True) -> None:
-        """Close the connection in a while, or not; one that is waited for is not given more time."""
+        """Start or stop the timer that closes the connection; a running one is not extended."""
         if not wait and self._waiting is not None:
             self._waiting.cancel()
             self._waiting = None
@@ -81,11 +82,11 @@ class Connection(H11Protocol):
 
 @contextmanager
 def server_settings(proxies: Sequence[str] = ()) -> Iterator[Open]:
-    """Where the framework starts its server, which it gives no settings: the server's own, and
-    :class:`Connection`.
+    """The framework starts its server with these settings and :class:`Connection` while this is entered; it
+    has no parameters for them.
 
     Args:
-        proxies: see :class:`lab_app.server.hosting.Hosting`; connections from them are counted in all alone.
+        proxies: see :class:`lab_app.server.hosting.Hosting`; then connections are limited in total alone.
 
     Returns:
         the count of connections.
@@ -100,8 +101,8 @@ def server_settings(proxies: Sequence[str] = ()) -> Iterator[Open]:
         "timeout_keep_alive": IDLE_SECONDS, "h11_max_incomplete_event_size": MOST_HEAD,
         "server_header": False, "proxy_headers": bool(proxies), "forwarded_allow_ips": list(proxies),
     }  # fmt: skip
-    made: Any = SimpleNamespace(Config=functools.partial(uvicorn.Config, **settings))
-    framework.uvicorn = made  # type: ignore[attr-defined]
+    server: Any = SimpleNamespace(Config=functools.partial(uvicorn.Config, **settings))
+    framework.uvicorn = server  # type: ignore[attr-defined]
     try:
         yield counts
     finally:

@@ -45,8 +45,8 @@ def plotly_file() -> Path:
 def declarations(forms: Mapping[str, Any]) -> str:
     """What the scripts draw by: the figures' colours, and the components of many controls."""
     themes = {"light": PLOTLY_LIGHT, "dark": PLOTLY_DARK}
-    told = json.dumps(forms, ensure_ascii=False, separators=(",", ":"))
-    return f"window.KVThemes = {json.dumps(themes)};\nwindow.KVForms = {told};\n"
+    components = json.dumps(forms, ensure_ascii=False, separators=(",", ":"))
+    return f"window.KVThemes = {json.dumps(themes)};\nwindow.KVForms = {components};\n"
 
 
 def routes(lab: VisitStore, forms: Mapping[str, Any]) -> list[Route]:
@@ -59,14 +59,14 @@ def routes(lab: VisitStore, forms: Mapping[str, Any]) -> list[Route]:
     sharing = Sharing(lab)
 
     def css(_: Request) -> Response:
-        own = "".join((ASSETS / name).read_text(encoding="utf-8") for name in STYLES)
-        every = viz.base.theme.stylesheet() + own + pages.stylesheet()
-        return Response(every, media_type="text/css", headers=CACHE)
+        styles = "".join((ASSETS / name).read_text(encoding="utf-8") for name in STYLES)
+        content = viz.base.theme.stylesheet() + styles + pages.stylesheet()
+        return Response(content, media_type="text/css", headers=CACHE)
 
     def script(_: Request) -> Response:
-        own = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS)
+        scripts = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS)
         return Response(
-            f"{declarations(forms)}{viz.base.theme.script()}\n{own}",
+            f"{declarations(forms)}{viz.base.theme.script()}\n{scripts}",
             media_type="text/javascript",
             headers=CACHE,
         )
@@ -80,10 +80,10 @@ def routes(lab: VisitStore, forms: Mapping[str, Any]) -> list[Route]:
         return FileResponse(ASSETS / "icon.svg", media_type="image/svg+xml")
 
     def record(request: Request) -> Response:
-        found = lab.record(request.path_params["token"])
-        if found is None:
+        run = lab.record(request.path_params["token"])
+        if run is None:
             return PlainTextResponse(GONE, status_code=404)
-        return _file(found.to_bytes(), f"run-{_safe(found.id)}.kvrun")
+        return _file(run.to_bytes(), f"run-{_safe(run.id)}.kvrun")
 
     def bundle(request: Request) -> Response:
         token = request.path_params["token"]
@@ -98,39 +98,39 @@ def routes(lab: VisitStore, forms: Mapping[str, Any]) -> list[Route]:
         return _file(content, f"run-{_safe(visit.records[token].id)}.zip", "application/zip")
 
     def report(request: Request) -> Response:
-        found = lab.record(request.path_params["token"])
-        if found is None:
+        run = lab.record(request.path_params["token"])
+        if run is None:
             return PlainTextResponse(GONE, status_code=404)
         try:
-            content = report_html(found).encode()
+            content = report_html(run).encode()
         except LabError as error:
             return PlainTextResponse(str(error), status_code=409)
-        return _file(content, f"report-{_safe(found.id)}.html", "text/html; charset=utf-8")
+        return _file(content, f"report-{_safe(run.id)}.html", "text/html; charset=utf-8")
 
     def measurement(request: Request) -> Response:
         kind = request.path_params["kind"]
-        found = lab.result(kind, request.path_params["token"])
-        if found is None:
+        result = lab.result(kind, request.path_params["token"])
+        if result is None:
             return PlainTextResponse(
                 "This measurement is no longer held by the server. Measure again.", status_code=404
             )
-        weights = re.sub(r"[^A-Za-z0-9]", "", found.model.weights_hash)[:12]
-        seed = f"-{found.request.seed}" if isinstance(found, ProximityRecord) else ""
-        return _file(found.to_bytes(), f"{kind}-{weights}{seed}.kvmeasure")
+        weights = re.sub(r"[^A-Za-z0-9]", "", result.model.weights_hash)[:12]
+        seed = f"-{result.request.seed}" if isinstance(result, ProximityRecord) else ""
+        return _file(result.to_bytes(), f"{kind}-{weights}{seed}.kvmeasure")
 
     def swept(request: Request) -> Response:
         kind = request.path_params["kind"]
         try:
-            found = sweep_page.rows_file(lab, request.path_params["token"], kind)
+            content = sweep_page.rows_file(lab, request.path_params["token"], kind)
         except LabError as error:
             return PlainTextResponse(str(error), status_code=404)
-        return _file(found, f"sweep.{kind}")
+        return _file(content, f"sweep.{kind}")
 
     def room(request: Request) -> Response:
-        found = lab.rooms.state(request.path_params["room"])
-        if found is None:
+        state = lab.rooms.state(request.path_params["room"])
+        if state is None:
             return PlainTextResponse("This class room has ended.", status_code=404)
-        return JSONResponse(found, headers={"Cache-Control": "no-store"})
+        return JSONResponse(state, headers={"Cache-Control": "no-store"})
 
     def qr(request: Request) -> Response:
         name, at = request.path_params["room"], request.query_params.get("at", "")
@@ -141,9 +141,9 @@ def routes(lab: VisitStore, forms: Mapping[str, Any]) -> list[Route]:
                 "'at' is to be the address of the page, without a query.", status_code=400
             )
         code = segno.make(at + room_link(name), error="m")
-        drawn = io.BytesIO()
-        code.save(drawn, kind="svg", scale=6, border=3, dark="#14181d", light="#ffffff")
-        return Response(drawn.getvalue(), media_type="image/svg+xml", headers={"Cache-Control": "no-store"})
+        image = io.BytesIO()
+        code.save(image, kind="svg", scale=6, border=3, dark="#14181d", light="#ffffff")
+        return Response(image.getvalue(), media_type="image/svg+xml", headers={"Cache-Control": "no-store"})
 
     return [
         Route("/lab/app.css", css),

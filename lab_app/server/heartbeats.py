@@ -1,7 +1,7 @@
-"""The connection that a tab keeps open as long as it is there.
+"""Heartbeats: the connection that a tab keeps open as long as it exists.
 
-The framework's own answer to it makes a session when the connection closes, to tell the page so: whoever
-opens and closes it under names that never were has the whole page copied, again and again.
+The framework's own handler makes a session, a copy of the whole page, when the connection closes, also for
+an invented session name. Requests could force such copies without end, so the lab answers itself.
 """
 
 import asyncio
@@ -14,28 +14,28 @@ BEAT_SECONDS = 15.0
 
 
 class Heartbeats:
-    """Answers them: one costs a timer, its end a look for the tab's visit.
+    """Answers heartbeats; each costs a timer.
 
     Args:
-        here: called with a tab's name when its heartbeat begins; ``gone``: when it has ended.
-        stopping: gives what is set when the server stops.
+        opened: called with a tab's name when its heartbeat begins; ``closed``: when it has ended.
+        stopping: returns the event that is set when the server stops.
     """
 
     def __init__(
         self,
-        here: Callable[[str], None] = lambda tab: None,
-        gone: Callable[[str], None] = lambda tab: None,
+        opened: Callable[[str], None] = lambda tab: None,
+        closed: Callable[[str], None] = lambda tab: None,
         stopping: Callable[[], asyncio.Event] = asyncio.Event,
     ) -> None:
-        self._here, self._gone, self._stopping = here, gone, stopping
+        self._opened, self._closed, self._stopping = opened, closed, stopping
 
     async def answer(self, tab: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Beat until the tab goes or the server stops."""
-        self._here(tab)
+        self._opened(tab)
         try:
             await StreamingResponse(self._beats(), media_type="text/event-stream")(scope, receive, send)
         finally:
-            self._gone(tab)
+            self._closed(tab)
 
     async def _beats(self) -> AsyncIterator[str]:
         stop = self._stopping()

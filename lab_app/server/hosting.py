@@ -1,4 +1,4 @@
-"""How a lab stands on a network: who may frame it, which proxies are believed, where shared runs are kept."""
+"""How a lab is hosted: who may frame it, which proxies are trusted, where shared runs are kept."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ SPACE_FRAMES = ("https://huggingface.co", "https://*.hf.space")
 
 @dataclass(frozen=True)
 class Hosting:
-    """What whoever hosts a lab may set.
+    """The settings of whoever hosts a lab.
 
     Args:
         frame_ancestors: pages that may show the lab in a frame.
         static_lab: address of the static lab, where visitors are sent while this one is full.
-        proxies: addresses or networks whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are believed.
+        proxies: addresses or networks whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are trusted.
         data: the folder where shared runs are stored; without one, and without a repository, they are not.
         data_repository: a private dataset repository that keeps them too, ``OWNER/NAME``.
 
     Raises:
-        OptionError: one of them is not what it should be.
+        OptionError: a setting has a wrong form.
     """
 
     frame_ancestors: tuple[str, ...] = ()
@@ -56,10 +56,10 @@ class Hosting:
             )
         for proxy in self.proxies:
             try:
-                every = ipaddress.ip_network(proxy).prefixlen == 0
+                wrong = ipaddress.ip_network(proxy).prefixlen == 0
             except ValueError:
-                every = True
-            if every:
+                wrong = True
+            if wrong:
                 raise OptionError(
                     f"{show(proxy)} cannot be believed as a proxy: whoever it names is counted. Give its "
                     "address or its network, such as 10.0.0.0/8.",

@@ -1,6 +1,6 @@
-"""The page's HTML, rendered once: the framework copies and renders a megabyte of it for every visitor.
+"""A cache of the page's HTML, a megabyte that the framework would render for every visitor.
 
-What the browser is to show before the framework's own scripts have run is written into it here.
+The early page, shown until the framework's own scripts have run, is written into it here.
 """
 
 import asyncio
@@ -12,25 +12,25 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lab_app.server.placeholder_page import with_early_page
 
-KEPT = 8  # addresses under which the lab is reached; a hostile Host header takes no more
+MOST_ADDRESSES = 8  # addresses under which the lab is reached; a hostile Host header takes no more
 SAYS_ADDRESS = ("host", "x-forwarded-host", "x-forwarded-proto", "x-gradio-server")
 Key = tuple[str, ...]
-Said = tuple[list[Message], list[Message]]  # plain and compressed
+Answers = tuple[list[Message], list[Message]]  # plain and compressed
 
 
-class KeptIndex:
-    """Answers ``GET /`` from memory. The HTML differs by the address it was asked under and by nothing else:
-    what belongs to a visit comes with its first event.
+class IndexCache:
+    """Answers ``GET /`` from memory. The HTML depends on the requested address alone: what belongs to a
+    visit comes with its first event.
 
     Args:
         app: the framework.
-        early: HTML to show until the framework has come to life.
+        early: HTML to show until the framework's scripts have run.
     """
 
     def __init__(self, app: ASGIApp, early: str = "") -> None:
         self.app = app
         self._early = early.encode()
-        self._kept: OrderedDict[Key, Said] = OrderedDict()
+        self._answers: OrderedDict[Key, Answers] = OrderedDict()
         self._rendering = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,42 +40,45 @@ class KeptIndex:
             return
         request = Request(scope)
         zipped = "gzip" in request.headers.get("accept-encoding", "")
-        if "deep_link" in request.query_params:  # the framework's own links, which carry a page of theirs
+        if "deep_link" in request.query_params:  # the framework's saved links have pages of their own
             for message in (await self._render(None, scope, receive))[zipped]:
                 await send(message)
             return
         key = address(request)
-        if key not in self._kept:
+        if key not in self._answers:
             async with self._rendering:  # visitors who come together wait for one rendering
-                if key not in self._kept:
-                    said = await self._render(key, scope, receive)
-                    for message in said[zipped]:
+                if key not in self._answers:
+                    messages = await self._render(key, scope, receive)
+                    for message in messages[zipped]:
                         await send(dict(message))
                     return
-        self._kept.move_to_end(key)
-        for message in self._kept[key][zipped]:
+        self._answers.move_to_end(key)
+        for message in self._answers[key][zipped]:
             await send(dict(message))
 
-    async def _render(self, key: Key | None, scope: Scope, receive: Receive) -> Said:
-        """Let the framework answer and add the early page; keep it under ``key`` if it went well."""
-        said: list[Message] = []
+    async def _render(self, key: Key | None, scope: Scope, receive: Receive) -> Answers:
+        """Let the framework answer and add the early page; cache it under ``key`` if it succeeded."""
+        messages: list[Message] = []
 
         async def listen(message: Message) -> None:
-            said.append(dict(message))
+            messages.append(dict(message))
 
         await self.app(scope, receive, listen)
-        if not said or said[0].get("status") != 200 or said[-1].get("more_body", False):
-            return said, said
-        if any(name.lower() == b"content-encoding" for name, _ in said[0]["headers"]):
-            made = said, said
+        if not messages or messages[0].get("status") != 200 or messages[-1].get("more_body", False):
+            return messages, messages
+        if any(name.lower() == b"content-encoding" for name, _ in messages[0]["headers"]):
+            made = messages, messages
         else:
-            whole = b"".join(message.get("body", b"") for message in said[1:])
+            whole = b"".join(message.get("body", b"") for message in messages[1:])
             whole = with_early_page(whole, self._early)
-            made = answer(said[0], whole), answer(said[0], gzip.compress(whole, 6, mtime=0), zipped=True)
+            made = (
+                answer(messages[0], whole),
+                answer(messages[0], gzip.compress(whole, 6, mtime=0), zipped=True),
+            )
         if key is not None:
-            self._kept[key] = made
-        while len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
+            self._answers[key] = made
+        while len(self._answers) > MOST_ADDRESSES:
+            self._answers.popitem(last=False)
         return made
 
 
@@ -90,6 +93,6 @@ def answer(start: Message, body: bytes, *, zipped: bool = False) -> list[Message
 
 
 def address(request: Request) -> Key:
-    """What the framework builds its own addresses from: the host, and what proxies say of theirs."""
-    told = (request.headers.get(name, "") for name in SAYS_ADDRESS)
-    return (request.scope["scheme"], request.scope.get("root_path", ""), *told)
+    """What the framework builds addresses from: scheme, path, host and the proxies' headers."""
+    headers = (request.headers.get(name, "") for name in SAYS_ADDRESS)
+    return (request.scope["scheme"], request.scope.get("root_path", ""), *headers)

@@ -1,7 +1,7 @@
-"""What whoever hosts the lab looks at: health, metrics, logs, and an orderly end.
+"""For whoever hosts the lab: health, metrics, logs, and an orderly end.
 
-Nothing here may carry what a visitor typed or what a model wrote: metrics are counts, and a log line of a
-failure holds the error's type and the places in the code, never its message.
+Nothing here may hold what a visitor typed or a model wrote: metrics are counts, and a failure's log line
+holds the error's type and the places in the code, never its message.
 """
 
 import json
@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -38,11 +38,11 @@ FRESH = {"Cache-Control": "no-store"}
 
 
 class Operations(Collector):
-    """How one lab is doing: what its engine sessions do is counted in a registry of its own.
+    """The metrics of one lab; the work of its engine sessions is counted in a registry of its own.
 
     Attributes:
-        stopping: no new work begins any more.
-        under_way: engine calls that go on.
+        stopping: new work is refused.
+        under_way: engine calls now running.
         work: engine calls that ended, by what they did and how they ended (finished, cancelled, refused or
             failed).
         seconds: how long they took.
@@ -62,17 +62,17 @@ class Operations(Collector):
         self.under_way, self._changed = 0, threading.Condition()
 
     def watch(self, lab: VisitStore) -> None:
-        """Tell of this lab."""
+        """Add this lab's gauges to the registry."""
         self._lab = lab
         self.registry.register(self)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """How the lab stands now."""
+        """The gauges' values now."""
         lab = self._lab
         if lab is None:
             return
         visits = lab.visits
-        now = (
+        gauges = (
             ("visits", "Visits held", len(visits)),
             ("visits_busy", "Visits that run or wait for something", sum(v.busy for v in visits)),
             ("under_way", "Engine calls under way", self.under_way),
@@ -80,17 +80,12 @@ class Operations(Collector):
             ("cached_bytes", "Bytes of cached text held for visits", sum(v.engine.held for v in visits)),
             ("model_loaded", "Whether the model is loaded", int(lab.loaded)),
         )
-        for name, words, value in now:
+        for name, words, value in gauges:
             yield GaugeMetricFamily(f"kvlab_{name}", words, value=value)
 
     def counted(self, engine: Callable[[Model], Engine]) -> Callable[[Model], Engine]:
-        """The same maker of engine sessions; what they do is counted."""
-
-        def make(model: Model) -> Engine:
-            made: Any = Counted(engine(model), self)
-            return made  # type: ignore[no-any-return]
-
-        return make
+        """A factory of the same engine sessions whose work is counted."""
+        return lambda model: cast(Engine, Counted(engine(model), self))
 
     def count(self, kind: str, begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         """The events of one engine call.
@@ -133,17 +128,17 @@ class Counted:
     def __init__(self, engine: Engine, operations: Operations) -> None:
         self._engine, self._operations = engine, operations
 
-    def study(self, request: object, **named: Any) -> Iterator[Any]:
+    def study(self, request: object, **kwargs: Any) -> Iterator[Any]:
         """A study, counted under its request's name: ``AnchorCostRequest`` as ``anchor_cost``."""
         name = type(request).__name__.removesuffix("Request")
         kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-        return self._operations.count(kind, lambda: self._engine.study(request, **named))
+        return self._operations.count(kind, lambda: self._engine.study(request, **kwargs))
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._engine, name)
+        attribute = getattr(self._engine, name)
         if name not in WORK:
-            return found
-        return lambda *given, **named: self._operations.count(name, lambda: found(*given, **named))
+            return attribute
+        return lambda *args, **kwargs: self._operations.count(name, lambda: attribute(*args, **kwargs))
 
 
 def routes(lab: VisitStore, operations: Operations, counts: Counts | None = None) -> list[Route]:
@@ -151,8 +146,8 @@ def routes(lab: VisitStore, operations: Operations, counts: Counts | None = None
     counts = counts or Counts()
 
     def health(_: Request) -> Response:
-        said = "stopping" if operations.stopping else "ok"
-        body = {"status": said, "version": __version__, "model_loaded": lab.loaded}
+        state = "stopping" if operations.stopping else "ok"
+        body = {"status": state, "version": __version__, "model_loaded": lab.loaded}
         return JSONResponse(body, status_code=503 if operations.stopping else 200, headers=FRESH)
 
     def scrape(_: Request) -> Response:
@@ -165,7 +160,7 @@ def routes(lab: VisitStore, operations: Operations, counts: Counts | None = None
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line. Of an exception: its type and where it came through, innermost last."""
+    """One JSON object a line; of an exception, its type and its frames, innermost last."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
@@ -205,9 +200,8 @@ def stop(
     grace: float = GRACE_SECONDS,
     again: threading.Event | None = None,
 ) -> bool:
-    """End the lab: no new work begins; what is under way may finish within ``grace`` seconds or until
-    ``again`` is set, and is cancelled then; visits are closed, and what they hold is freed; the store of
-    shared runs is closed, whole.
+    """End the lab. New work is refused; work under way may finish within ``grace`` seconds or until ``again``
+    is set, and is cancelled then. Visits are closed and freed; the store of shared runs is closed.
 
     Returns:
         whether all work finished by itself.
@@ -231,14 +225,14 @@ def until_asked_to_stop(
     lab: VisitStore, operations: Operations, close: Callable[[], None], grace: float = GRACE_SECONDS
 ) -> None:
     """Wait for SIGTERM or SIGINT, then end the lab and ``close`` its server. A second one cancels at once."""
-    asked, again = threading.Event(), threading.Event()
+    stopping, again = threading.Event(), threading.Event()
 
-    def heard(*_: Any) -> None:
-        (again if asked.is_set() else asked).set()
+    def on_signal(*_: Any) -> None:
+        (again if stopping.is_set() else stopping).set()
 
-    before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        asked.wait()
+        stopping.wait()
         stop(lab, operations, grace, again)
         close()
     finally:

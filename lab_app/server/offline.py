@@ -1,7 +1,7 @@
 """Offline mode: no connection leaves this machine, whatever a library wants.
 
-Python tells an audit hook of every connection and every look-up of a name before it is made, and gives up
-what the hook refuses. Libraries see a network that is down.
+Python calls an audit hook before every connection and every look-up of a name, and the hook may refuse it.
+Libraries then see a network that is down.
 """
 
 import errno
@@ -17,11 +17,11 @@ NAMES = frozenset({"", "localhost", "localhost.localdomain", "ip6-localhost"})
 
 
 class Guard:
-    """The hook; there is one, for a hook cannot be taken away again.
+    """The hook. There is only one, since Python cannot remove a hook.
 
     Attributes:
         on: whether it refuses.
-        own: addresses of this machine that the server listens on, and may ask itself at.
+        own: this machine's addresses that the server listens on; connections to them are allowed.
         refused: how many connections and look-ups were refused.
     """
 
@@ -57,17 +57,17 @@ class Guard:
             raise OSError(errno.ENETUNREACH, "the lab is offline: connections leave this machine for nowhere")
 
     def inside(self, host: Any) -> bool:
-        """Whether a host is this machine. Unix sockets and connected ones have none."""
+        """Whether a host is this machine; None, as of Unix sockets and connected ones, counts as such."""
         if host is None:
             return True
         name = (host.decode("utf-8", "replace") if isinstance(host, bytes) else str(host)).lower()
         if name in NAMES or name in self.own:
             return True
         try:
-            found = ipaddress.ip_address(name.partition("%")[0])
+            address = ipaddress.ip_address(name.partition("%")[0])
         except ValueError:
             return False
-        return found.is_loopback or found.is_unspecified
+        return address.is_loopback or address.is_unspecified
 
 
 GUARD = Guard()

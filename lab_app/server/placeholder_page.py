@@ -1,9 +1,9 @@
-"""What a visitor sees before the framework has come to life: the first run's page as plain HTML.
+"""The early page: the first run's page as plain HTML, shown until the framework's scripts have run.
 
-It brings the page's own styles and script with it: what the framework is told to put into the head, its
-client adds much later. The browser paints it as soon as it has the document; the framework mounts its widgets
-beneath, which takes seconds on a slow machine. Then ``assets/early.js`` takes it away. A press on it stands
-for the widget named in ``data-stands`` and is made when the visit has begun (``assets/app.js``).
+It includes the page's own styles and script, since the framework's client adds its head much later. The
+browser paints it at once, while the framework mounts its widgets beneath, which takes seconds on a slow
+machine; then ``assets/early.js`` removes it. A press on it is repeated on the widget named in ``data-stands``
+when the visit has begun (``assets/app.js``).
 """
 
 from pathlib import Path
@@ -64,5 +64,5 @@ def early_page(page: PipelinePage, navigation: str) -> str:
 
 def with_early_page(document: bytes, early: bytes) -> bytes:
     """The framework's document with the early page before its own root; unchanged if it has none."""
-    head, found, rest = document.partition(BODY)
-    return head + early + found + rest if found else document
+    head, root, tail = document.partition(BODY)
+    return head + early + root + tail if root else document

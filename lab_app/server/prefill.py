@@ -1,9 +1,8 @@
-"""What the first click would wait for, computed while nobody has clicked yet.
+"""Fills the first scenario's pools when the server starts, before anybody clicks.
 
-*Run* on a scenario as it stands first sends its requests to the pools, and what they leave is the same for
-everybody (:mod:`backend.session.shared_warm_up`). A server that has just started has nobody to have done it,
-so its first visitor would wait for it, seconds before the first word. It is done in line, so whoever clicks
-meanwhile waits no longer than for doing it themselves.
+*Run* on an unchanged scenario first fills its pools, with the same result for everybody
+(:mod:`backend.session.shared_warm_up`). On a new server the first visitor would wait seconds for it. This
+warm-up takes a turn at the model, so a visitor who clicks meanwhile waits no longer than for their own.
 """
 
 import logging
@@ -17,14 +16,14 @@ from lab_app.visits.queue import wait_for_turn
 from lab_app.visits.visits import VisitStore
 
 LOG = logging.getLogger("lab_app")
-MOST_SECONDS = 30.0  # on slower machines and larger models nobody's turn shall wait for it
+MOST_SECONDS = 30.0  # a warm-up that would take longer is left out, so that nobody waits for it
 
 
 def fill_first_pools(lab: VisitStore, preset: str) -> None:
-    """Fill the pools of a scenario as it ships, for all who will run it; quietly, whatever becomes of it."""
+    """Fill the pools of a shipped scenario for all visitors; a failure is only logged."""
     try:
-        found = find_preset(preset)
-        pipeline, examples = found.pipeline, preset_requests(found, USUAL_WARM, seed=1)
+        scenario = find_preset(preset)
+        pipeline, examples = scenario.pipeline, preset_requests(scenario, USUAL_WARM, seed=1)
         request = RunRequest(
             pipeline.unrolled, dict(examples[0].values), (MethodChoice("dense"),), "pinned",
             Decoding(pipeline.longest_answer),
@@ -45,7 +44,7 @@ def fill_first_pools(lab: VisitStore, preset: str) -> None:
 
 
 def prefill_pools(lab: VisitStore, preset: str) -> threading.Thread:
-    """The same in a thread that does not keep the server alive."""
+    """Fill them in a thread that does not keep the server alive."""
     thread = threading.Thread(target=fill_first_pools, args=(lab, preset), name="first-pools", daemon=True)
     thread.start()
     return thread

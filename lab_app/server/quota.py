@@ -1,4 +1,4 @@
-"""What of each limit is used and what is left, as a page for whoever hosts the lab. Counts alone, no text."""
+"""Use of each limit, as a page for whoever hosts the lab. It shows counts alone, no text."""
 
 import shutil
 from collections.abc import Iterator
@@ -18,13 +18,7 @@ ROW = "<tr><td>{}<td>{:,}<td>{:,}<td>{:,}</tr>"
 
 
 def quota_html(lab: VisitStore, under_way: int, counts: Counts) -> str:
-    """The page.
-
-    Args:
-        lab: whose it is.
-        under_way: engine calls that go on.
-        counts: of requests.
-    """
+    """The page; ``under_way``: engine calls now running, ``counts``: of requests."""
     rows = quota(lab, under_way, counts)
     return str(html(PAGE, joined(html(ROW, what, used, of, max(0, of - used)) for what, used, of in rows)))
 

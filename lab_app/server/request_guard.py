@@ -1,9 +1,9 @@
-"""Which requests reach the web framework at all, and what every answer says to the browser.
+"""Decides which requests reach the web framework, and adds headers to every answer.
 
-The framework brings some fifty routes. Those that the page needs are named here; every other one is closed,
-among them all that fetch an address, hand out files of the server, run a handler outside the queue, or list
-what others did. What is open is counted and bounded by address (:mod:`lab_app.server.request_limits`), and a
-session's name is taken from those alone who opened the page, or for the endpoints that programs call.
+Of the framework's some fifty routes those that the page needs are named here. All others are closed, among
+them those that fetch an address, serve files of the server, run a handler outside the queue, or list what
+others did. Open routes are counted and limited by address (:mod:`lab_app.server.request_limits`). A session's
+name is accepted from browsers that opened the page, and for the endpoints that programs call.
 """
 
 import asyncio
@@ -45,9 +45,10 @@ FRAMEWORKS = (b"page", b"deep_link")
 HEARTBEAT = API + "heartbeat/"
 UPLOAD = API + "upload"
 JOIN = API + "queue/join"
-#: What stays open as long as somebody listens, and what is made anew for whoever asks.
+#: Answers that stay open as long as the client listens, and those that are made for each request.
 STREAMS = re.compile(r"/gradio_api/(heartbeat/.*|queue/data|upload_progress|call/.*/[0-9a-f]{32})|/mcp")
 DOWNLOADS = re.compile(r"/lab/(record|measured|sweep|bundle|report)/.*")
+BOUNDS = ((STREAMS, limits.STREAMS), (DOWNLOADS, limits.DOWNLOADS))
 NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{limits.MOST_NAME}}}")
 BUSY = (
     "Too much is open at once from your address or on this lab. Close some pages, or try again in a minute."
@@ -65,11 +66,10 @@ NOT_YOURS = "This session belongs to another browser. Reload the page."
 
 
 def policy(frame_ancestors: Sequence[str] = ()) -> str:
-    """The content security policy: nothing from elsewhere, nothing to elsewhere.
+    """The content security policy: nothing is loaded from elsewhere or sent there.
 
-    The framework's page has scripts and styles in line and makes functions of its templates' text, so those
-    stay allowed; that text never becomes script is the escaping's task. Nothing it could load or reach is
-    outside, though.
+    The framework's page has scripts and styles in line and compiles its templates, so these stay allowed;
+    escaping has to prevent that text becomes script.
 
     Args:
         frame_ancestors: pages that may show the lab in a frame, beside its own.
@@ -107,13 +107,13 @@ class RequestGuard:
     Args:
         app: the framework.
         frame_ancestors: see :func:`policy`.
-        opened: more paths, those of the lab's own routes (``Route.path_regex``).
-        heartbeats: answers these.
+        opened: further open paths, those of the lab's own routes (``Route.path_regex``).
+        heartbeats: answers tabs' heartbeats.
         for_programs: whether the event of a number is one that programs may call, without having opened the
             page.
         static_lab: address of the static lab, where visitors are sent while this one is full.
         full: whether every place is taken.
-        counts: of what is open and asked for.
+        counts: of open requests, calls, sessions and uploads.
     """
 
     def __init__(
@@ -142,13 +142,13 @@ class RequestGuard:
             await self.app(scope, receive, send)
             return
         request, path = Request(scope), scope["path"]
-        fresh = path in ("/", "/config") and not self.browsers.known(request)
+        fresh = path in ("/", "/config") and not self.browsers.id_of(request)
         started = False
 
         async def answer(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
-                started, message = True, dict(message)  # it may be kept and sent again
+                started, message = True, dict(message)  # a cached message is sent again
                 headers = MutableHeaders(scope=message)
                 for name, value in self._headers.items():
                     headers[name] = value
@@ -165,17 +165,9 @@ class RequestGuard:
         if refused is not None:
             await refused(scope, receive, answer)
             return
-        kind = (
-            limits.STREAMS
-            if STREAMS.fullmatch(path)
-            else limits.DOWNLOADS
-            if DOWNLOADS.fullmatch(path)
-            else limits.ANSWERS
-        )
-        if path == "/" and self._static_lab and self._full():
-            await self._busy(path)(scope, receive, answer)
-            return
-        if path != "/healthz" and not self.counts.open[kind].enter(address):
+        kind = next((bound for paths, bound in BOUNDS if paths.fullmatch(path)), limits.ANSWERS)
+        full = path == "/" and self._static_lab and self._full()
+        if full or (path != "/healthz" and not self.counts.open[kind].enter(address)):
             await self._busy(path)(scope, receive, answer)
             return
         try:
@@ -184,8 +176,8 @@ class RequestGuard:
         except TimeoutError:
             LOG.warning("an answer to %s was not taken in time", path)  # the server closes the connection
         except Exception as error:
-            # Handlers run in the queue and tell their own errors; what comes here, the framework raised
-            # while it read the request.
+            # Handlers run in the queue and report their own errors; this one came while the framework read
+            # the request.
             if started or request.method != "POST":
                 raise
             LOG.warning("a request to %s was not read:\n%s", path, places(error))
@@ -195,14 +187,14 @@ class RequestGuard:
                 self.counts.open[kind].leave(address)
 
     def _busy(self, path: str) -> Response:
-        """The refusal while too much is open; who opens the page is sent to the static lab, if any."""
+        """The refusal while too much is open; for the page itself with a link to the static lab, if any."""
         if path == "/" and self._static_lab:
             wait = {"Retry-After": "60", "Cache-Control": "no-store"}
             return HTMLResponse(html(ELSEWHERE, BUSY, self._static_lab), status_code=503, headers=wait)
         return refusal(BUSY, 503, path)
 
     async def _let_in(self, request: Request, address: str, receive: Receive, send: Send) -> None:
-        """Look for the session that a request names and for what its body unfolds to, and pass it on."""
+        """Check the request's session and the size of its body, and pass it on."""
         scope, path = request.scope, request.scope["path"]
         refused: Response | None = None
         if request.method == "POST" and path not in (UPLOAD, "/mcp"):
@@ -217,7 +209,7 @@ class RequestGuard:
             receive = again(content, receive)
         elif path.startswith(HEARTBEAT) or path == API + "queue/data":
             name = request.query_params.get("session_hash") or path.removeprefix(HEARTBEAT)
-            if not self.counts.names.belongs(name, self.browsers.known(request)):
+            if not self.counts.names.belongs(name, self.browsers.id_of(request)):
                 refused = refusal(NOT_YOURS, 403, path)
         if refused is not None:
             await refused(scope, receive, send)
@@ -227,8 +219,8 @@ class RequestGuard:
             await self.app(scope, receive, send)
 
     def _call(self, request: Request, address: str, content: bytes) -> Response | None:
-        """Why a call is refused, or None; the session that it names is remembered as its browser's."""
-        path, browser = request.scope["path"], self.browsers.known(request)
+        """The refusal of a call, or None; then its session belongs to the browser from now on."""
+        path, browser = request.scope["path"], self.browsers.id_of(request)
         if not self.counts.calls.ask(address):
             return refusal(MANY_CALLS, 429, path)
         if over := excess(content, limits.MOST_BODY, limits.MOST_VALUES):
@@ -252,12 +244,12 @@ class RequestGuard:
         """The answer to a request that is refused, or None."""
         path = unquote(unquote(request.url.path))
         plain = ".." not in path.split("/") and "\\" not in path and "\x00" not in path
-        known = (
+        allowed = (
             ALLOWED_PATHS.fullmatch(path)
             or API_PATHS.fullmatch(path)
-            or any(own.match(path) for own in self._opened)
+            or any(pattern.match(path) for pattern in self._opened)
         )
-        if not plain or not known or "all_endpoints" in request.query_params:
+        if not plain or not allowed or "all_endpoints" in request.query_params:
             return PlainTextResponse("This door is closed.", status_code=403)
         if foreign(request.headers):
             return PlainTextResponse("Requests from other pages are refused.", status_code=403)
@@ -280,26 +272,26 @@ class RequestGuard:
 
 
 def labs_own(query: bytes) -> bytes:
-    """An address's parameters without those that the framework reads: the lab has one page and keeps no links
-    of the framework's, and a page or link that it does not know would end in an error of the server."""
-    kept = [part for part in query.split(b"&") if part.split(b"=")[0] not in FRAMEWORKS]
-    return b"&".join(kept)
+    """The query without the framework's pages and saved links: the lab has none, and an unknown one would end
+    in an error of the server."""
+    parts = [part for part in query.split(b"&") if part.split(b"=")[0] not in FRAMEWORKS]
+    return b"&".join(parts)
 
 
-def refusal(said: str, status: int, path: str) -> Response:
+def refusal(message: str, status: int, path: str) -> Response:
     """A refusal; the page's script shows what stands under *detail*."""
     if path == JOIN:
-        return JSONResponse({"detail": said}, status_code=status)
-    return PlainTextResponse(said, status_code=status)
+        return JSONResponse({"detail": message}, status_code=status)
+    return PlainTextResponse(message, status_code=status)
 
 
 def again(content: bytes, receive: Receive) -> Receive:
-    """Gives a body that was read once more, then what comes after it."""
-    left = [content]
+    """A ``receive`` that repeats a body already read, then goes on."""
+    unread = [content]
 
     async def give() -> Message:
-        if left:
-            return {"type": "http.request", "body": left.pop(), "more_body": False}
+        if unread:
+            return {"type": "http.request", "body": unread.pop(), "more_body": False}
         return await receive()
 
     return give
@@ -310,9 +302,9 @@ def bad_request(error: Exception, path: str = "") -> PlainTextResponse:
     if isinstance(error, OSError):  # a full disk, mostly
         full = f"The server cannot store this now ({error.strerror or 'its disk failed'}). Try later."
         return PlainTextResponse(full, status_code=507)
-    named = WRONG_PARAMETER.match(str(error)) if isinstance(error, TypeError) else None
-    if API_PATHS.fullmatch(path) and named:
-        wrong = f"There is no parameter {named[1]}" if named[1] else f"The parameter {named[2]} is missing"
+    match = WRONG_PARAMETER.match(str(error)) if isinstance(error, TypeError) else None
+    if API_PATHS.fullmatch(path) and match:
+        wrong = f"There is no parameter {match[1]}" if match[1] else f"The parameter {match[2]} is missing"
         return PlainTextResponse(f"{wrong}. /gradio_api/info lists them.", status_code=400)
     return PlainTextResponse("This is no call of the page.", status_code=400)
 

@@ -1,7 +1,7 @@
-"""How much strangers may ask of the server before a run, each by address and in all.
+"""Limits of requests, for each address and in total.
 
-An address is what the server sees (of IPv6 its network, /64). A class room comes from one address, so an
-address may have what a hundred tabs need.
+An address is that of the connection (of IPv6 its network, /64). A class room shares one address, so each
+limit suits a hundred tabs.
 """
 
 import time
@@ -22,30 +22,30 @@ MOST_NAMES = 20_000  # remembered of all sessions; the longest unused is forgott
 
 
 class Bound(NamedTuple):
-    """For one address, and for all together."""
+    """A limit for each address, and one for all together."""
 
     each: int
     together: int
 
 
-CONNECTIONS = Bound(768, 3072)  # open at once, whatever is said on them
+CONNECTIONS = Bound(768, 3072)  # open at once, idle or not
 STREAMS = Bound(384, 1536)  # open at once: what a tab listens to, three at most
 DOWNLOADS = Bound(8, 16)  # being made or read at once: each may hold a whole record
-ANSWERS = Bound(256, 512)  # any others under way at once
+ANSWERS = Bound(256, 512)  # all others at once
 SESSIONS = Bound(120, 600)  # new ones a minute
 CALLS = Bound(6_000, 12_000)  # calls a minute
 UPLOADS = Bound(256 << 20, 1 << 30)  # bytes an hour; the framework deletes what is older
 
 
 class Open:
-    """What is open at once, by address."""
+    """Counts what is open at once, by address."""
 
     def __init__(self, bound: Bound) -> None:
         self.bound = bound
         self.counted: Counter[str] = Counter()
 
     def enter(self, address: str) -> bool:
-        """Count one more, if it may be."""
+        """Count one more; False where the limit is reached."""
         if self.counted[address] >= self.bound.each or self.counted.total() >= self.bound.together:
             self.leave(address, 0)
             return False
@@ -60,7 +60,7 @@ class Open:
 
 
 class Minute:
-    """What came within a minute, by address. ``clock``: seconds."""
+    """Counts what came within a minute, by address. ``clock``: seconds."""
 
     def __init__(self, bound: Bound, clock: Callable[[], float] = time.monotonic) -> None:
         self.bound, self._clock, self._began = bound, clock, clock()
@@ -72,7 +72,7 @@ class Minute:
         return self._counted.total() if self._clock() - self._began < MINUTE else 0
 
     def ask(self, address: str) -> bool:
-        """Count one more, if it may be."""
+        """Count one more; False where the limit is reached."""
         if self._clock() - self._began >= MINUTE:
             self._began = self._clock()
             self._counted.clear()
@@ -83,7 +83,7 @@ class Minute:
 
 
 class Names:
-    """Sessions' names and whose each is: the framework's script makes them up, and would be believed."""
+    """Session names and the browser of each: the page's script invents them, so a name proves nothing."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.made = Minute(SESSIONS, clock)
@@ -94,7 +94,7 @@ class Names:
         return self._owners.get(name, browser) == browser
 
     def new(self, address: str) -> bool:
-        """Count a new session, if there may be one."""
+        """Count a new session; False where too many are."""
         return self.made.ask(address)
 
     def take(self, name: str, browser: str, address: str) -> bool:

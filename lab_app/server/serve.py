@@ -22,7 +22,7 @@ from lab_app.server import downloads as web
 from lab_app.server.connections import server_settings
 from lab_app.server.heartbeats import Heartbeats
 from lab_app.server.hosting import Hosting
-from lab_app.server.index_cache import KeptIndex
+from lab_app.server.index_cache import IndexCache
 from lab_app.server.monitoring import Operations, until_asked_to_stop
 from lab_app.server.monitoring import routes as operation_routes
 from lab_app.server.offline import go_offline, is_local
@@ -79,8 +79,7 @@ def serve(
         budget_mb: MiB of cached KV that each visitor's session may hold, where it is not as in ``limits``.
         weights: names, and the models whose weights agents may run on under them.
         limits: what each visitor may ask for, and all together.
-        offline: refuse every connection that leaves this machine; where it is not said, when all models are
-            local.
+        offline: refuse every connection that leaves this machine; by default if all models are local.
         hosting: how it stands on the network, and where shared runs are kept.
         mcp: answer MCP clients at ``/mcp`` too.
         block: wait until the server is stopped.
@@ -119,14 +118,14 @@ def serve(
         return backend.lab.Lab(session)
 
     loaded: Any = model
-    own = not is_shipped(model_name)  # what was saved of the models that ship says nothing about it
+    own_model = not is_shipped(model_name)  # the saved runs are of the models that ship
     if preset is None:
-        preset = first_scenario(model.info.context_tokens) if own else FIRST_PRESET
+        preset = first_scenario(model.info.context_tokens) if own_model else FIRST_PRESET
     memory = MemoryBudget(limits.total_bytes, lambda: free_bytes(model.device))
-    engine(loaded)  # refuses other weights that do not fit now, not at the first visit
+    engine(loaded)  # so that other weights that do not fit are refused now, not at the first visit
     return launch(
         lambda: loaded, host, port, preset=preset, block=block, engine=engine, weights=tuple(others),
-        first_run=None if own else FIRST_RUN, gallery=None if own else GALLERY, limits=limits,
+        first_run=None if own_model else FIRST_RUN, gallery=None if own_model else GALLERY, limits=limits,
         hosting=hosting, mcp=mcp, fill_pools=True,
     )  # fmt: skip
 
@@ -150,7 +149,7 @@ def launch(
     """Serve the page for a model.
 
     Args:
-        fill_pools: once it stands, compute what the first click on the scenario would wait for.
+        fill_pools: then fill the scenario's pools (:mod:`lab_app.server.prefill`).
 
     Raises:
         OptionError: ``mcp`` is asked for and its package is not installed.
@@ -190,7 +189,7 @@ def launch(
             enable_monitoring=False,
             max_file_size=MAX_UPLOAD,
             state_session_capacity=2 * lab.limits.visits,
-            max_threads=2 * lab.limits.visits + 64,  # everybody may be waiting in line, and click meanwhile
+            max_threads=2 * lab.limits.visits + 64,  # everybody may wait for the model, and click meanwhile
             theme=theme(),
             head=web.HEAD,
             app_kwargs={
@@ -206,7 +205,7 @@ def launch(
                         heartbeats=Heartbeats(lab.tab_returned, lab.leave, lambda: blocks.app.stop_event),
                         for_programs=lambda number: is_for_programs(blocks, number),
                     ),
-                    Middleware(KeptIndex, early=early_page(app.page, app.navigation)),
+                    Middleware(IndexCache, early=early_page(app.page, app.navigation)),
                 ],
                 "docs_url": None,
                 "redoc_url": None,

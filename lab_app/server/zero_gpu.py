@@ -1,9 +1,8 @@
-"""The lab on ZeroGPU, where a GPU is lent for a call at a time, to a forked process.
+"""The lab on ZeroGPU, which lends a GPU to a forked process for one call.
 
-What that process makes ends with it, but for what it yields. So a visit here remembers requests, not tensors:
-each call gets a fresh session on the GPU, sends the visit's earlier requests through it, by which the pools
-become what they were (pinned, by dense alone and in batches), and then does what was asked. Without such a
-GPU the same code runs where it is."""
+Only what that process yields outlives it. So a visit here remembers requests, not tensors: each call makes a
+fresh session on the GPU, refills the pools with the visit's earlier requests (pinned, by dense alone and in
+batches), and then does its work. Without such a GPU the same code runs in this process."""
 
 import functools
 import math
@@ -12,7 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import backend.base.errors
 from backend.base.errors import LabError, OptionError, RunCancelled
@@ -24,11 +23,11 @@ from backend.records.run import RunRecord
 from backend.session.limits import Limits
 from lab_app.visits.engine import ALONE, Engine
 
-#: Seconds of GPU that a call may ask for: ZeroGPU ends it then, and who asks for less waits less. The rates
-#: are guesses on the safe side, for a model of some billion parameters; on its machines nothing was measured.
+#: Seconds of GPU that a call may ask for: ZeroGPU ends it then, and short calls wait less. The rates are
+#: cautious guesses for a model of some billion parameters; nothing was measured on ZeroGPU.
 SHORTEST, SECONDS = 15, 120
 TOKENS_A_SECOND, STEPS_A_SECOND = 4000, 20  # read, and decoded one after the other
-HELD = 200  # earlier requests of a visit; the latest are sent again
+MOST_REQUESTS = 200  # earlier requests of a visit; the latest are sent again
 TEMPLATES = 8  # whose requests are remembered
 
 
@@ -42,19 +41,19 @@ class Job:
     model: str
     limits: Limits
     what: str
-    given: tuple[Any, ...]
+    arguments: tuple[Any, ...]
     before: tuple[RunRequest, tuple[Example, ...]] | None = None
     seconds: int = SECONDS
 
 
 def seconds_of(job: Job) -> int:
-    """How long a job may have the GPU: what ``spaces.GPU`` asks before it lends one."""
+    """How long a job may have the GPU, as ``spaces.GPU`` asks."""
     return job.seconds
 
 
 @dataclass(frozen=True)
 class Failed:
-    """An expected error, as data: an exception may lose its words on the way between processes."""
+    """An expected error, as data: an exception may lose its message between processes."""
 
     kind: str
     message: str
@@ -81,7 +80,7 @@ def on_gpu(job: Job) -> Iterator[Any]:
         lab = Lab(session)
         if job.before is not None:
             yield from lab.warm_up(*job.before)
-        yield from getattr(lab, job.what)(*job.given)
+        yield from getattr(lab, job.what)(*job.arguments)
     except LabError as error:
         yield Failed(type(error).__name__, str(error), error.field)
 
@@ -135,10 +134,10 @@ class ZeroSession:
         yield Progress("The next run begins with them", len(examples), len(examples))
 
     def revise(self, record: RunRecord, request: RunRequest, *, cancel: Any = None) -> Iterator[Any]:
-        """Not here.
+        """Not offered.
 
         Raises:
-            OptionError: always; what a run stored has gone with its process.
+            OptionError: always; a run's stored states end with its process.
         """
         raise OptionError("What a run stored is gone here, so a change needs a run.", field="methods")
 
@@ -149,11 +148,11 @@ class ZeroSession:
 
     def __getattr__(self, what: str) -> Any:
         if what in ALONE:
-            return lambda *given, cancel=None: self._events(what, *given, cancel=cancel)
+            return lambda *arguments, cancel=None: self._events(what, *arguments, cancel=cancel)
         return getattr(self.local, what)  # estimates, pools, sizes
 
     def tensor_bytes(self, record: RunRecord) -> int:
-        """None: what was on the GPU is gone."""
+        """0: tensors end with their process."""
         return 0
 
     def forget(self) -> None:
@@ -168,7 +167,7 @@ class ZeroSession:
     def _events(
         self,
         what: str,
-        *given: Any,
+        *arguments: Any,
         before: tuple[RunRequest, tuple[Example, ...]] | None = None,
         cancel: threading.Event | None = None,
     ) -> Iterator[Any]:
@@ -180,7 +179,7 @@ class ZeroSession:
         """
         self.local.rate.ask()
         for event in self._work(
-            Job(self._name, self._limits, what, given, before, self._seconds(what, given, before))
+            Job(self._name, self._limits, what, arguments, before, self._seconds(what, arguments, before))
         ):
             if cancel is not None and cancel.is_set():
                 raise RunCancelled("Stopped. What was finished before is still there.")
@@ -189,12 +188,12 @@ class ZeroSession:
                 raise kind(event.message, field=event.field)
             yield event
 
-    def _seconds(self, what: str, given: tuple[Any, ...], before: Any) -> int:
-        """For a run: by its tokens and those of the requests sent again. What a study reads is not known
-        before, so it may take as long as a call can."""
+    def _seconds(self, what: str, arguments: tuple[Any, ...], before: Any) -> int:
+        """GPU seconds of a call: for a run by its tokens and those of the requests sent again; for others,
+        whose tokens are not known, the most."""
         if what != "run":
             return SECONDS
-        request: RunRequest = given[0]
+        request: RunRequest = arguments[0]
         earlier = len(before[1]) if before is not None else 0
         tokens: int = self.local.estimate(request, 1 + earlier).tokens
         steps = len(request.pipeline.order) * (1 + len(request.methods)) * request.decoding.max_new_tokens
@@ -206,15 +205,15 @@ class ZeroSession:
         return (request, tuple(sent)) if sent else None
 
     def _remember(self, request: RunRequest, examples: Sequence[Example]) -> None:
-        mine = self._sent.pop(key(request), [])
-        mine += [example for example in examples if example not in mine]
-        self._sent[key(request)] = mine[-HELD:]
+        sent = self._sent.pop(key(request), [])
+        sent += [example for example in examples if example not in sent]
+        self._sent[key(request)] = sent[-MOST_REQUESTS:]
         while len(self._sent) > TEMPLATES:
             self._sent.popitem(last=False)
 
 
 def key(request: RunRequest) -> Any:
-    """Requests with the same one meet one another's anchors."""
+    """Requests with the same key share anchors."""
     return request.pipeline, request.mode, request.decoding
 
 
@@ -240,12 +239,9 @@ def serve(
     work = gpu(duration=seconds_of)(on_gpu) if gpu is not None else on_gpu
     model: Any = load_model(name, device="cpu")  # outside of calls there is no GPU
 
-    def engine(known: Any) -> Engine:
-        session: Any = ZeroSession(known, name, work, limits)
-        return session  # type: ignore[no-any-return]
-
     return launch(
         lambda: model, os.environ.get("GRADIO_SERVER_NAME", "0.0.0.0"),
         int(os.environ.get("GRADIO_SERVER_PORT", "7860")),
-        engine=engine, limits=limits, hosting=Hosting.read(), block=block,
+        engine=lambda local: cast(Engine, ZeroSession(local, name, work, limits)), limits=limits,
+        hosting=Hosting.read(), block=block,
     )  # fmt: skip

@@ -63,7 +63,7 @@ def build(
         out: a folder that does not exist or is empty.
         added: saved runs, or folders of them.
         examples: how many of the checked examples are run.
-        say: told what was written.
+        say: called with the name of each part.
 
     Returns:
         the folder's bytes.
@@ -92,42 +92,38 @@ def build(
 
 def add_run(site: Site, href: str, group: str, record: RunRecord, title: str = "") -> None:
     """A run's report."""
-    asked = record.request.values.get(QUESTION) or next(iter(record.request.values.values()), "")
+    question = record.request.values.get(QUESTION) or next(iter(record.request.values.values()), "")
     words = " ".join([*record.labels, *record.request.values.values(), *(o.text for o in record.outcomes)])
     title = title or record.request.pipeline.title
-    site.write(Entry(href, group, title, clip(asked, 140), words), report_html(record, "../" + ASSETS))
+    site.write(Entry(href, group, title, clip(question, 140), words), report_html(record, "../" + ASSETS))
 
 
 def add_settings(site: Site, lab: Any, record: RunRecord) -> None:
-    """The page with the controls: all settings in one list, and of each control where its own begin."""
+    """The page with the controls: one list of all settings, and where each control's begin in it."""
     settings: list[dict[str, Any]] = []
     views: Sequence[Any] = ()
-    for found in revised(lab, record):
-        shown, figures = setting(found)
+    for run in revised(lab, record):
+        shown, figures = setting(run)
         settings.append(shown)
         views = views or figures
     controls = axes()
     begins = [0, *accumulate(len(axis.names) for axis in controls)]
-    told = [
+    axis_data = [
         {"key": axis.key, "names": axis.names, "at": axis.at, "begins": begin}
         for axis, begin in zip(controls, begins, strict=False)
     ]
     body = template(
         "sliders.html", title=record.request.pipeline.title, axes=controls,
-        cards=joined(map(card_html, views)), settings=data_script({"axes": told, "settings": settings}),
+        cards=joined(map(card_html, views)), settings=data_script({"axes": axis_data, "settings": settings}),
     )  # fmt: skip
     about = "Turn gamma, pool size, steps and profile, and see the gate, the error and the answer move."
-    site.add(
-        Entry("controls.html", START, "Turn KVCOMM’s controls", about, "gamma pool capacity profile"),
-        body,
-        views,
-    )
+    entry = Entry("controls.html", START, "Turn KVCOMM’s controls", about, "gamma pool capacity profile")
+    site.add(entry, body, views)
 
 
 def add_ask(site: Site, model: Any) -> None:
     """The page on which the model itself answers, in the browser."""
-    preset = load_preset(ASKED)
-    pipeline = preset.pipeline
+    pipeline = load_preset(ASKED).pipeline
     _, rows = load_gallery(GALLERY)
     examples = [
         {"title": str(row.values[QUESTION]), "values": dict(row.values)}
@@ -143,8 +139,7 @@ def add_ask(site: Site, model: Any) -> None:
     names = [part["name"] for part in parts if isinstance(part, dict)]
     body = template(
         "ask.html", names=names, question=QUESTION, examples=examples, assets=ASSETS,
-        asked=data_script({"parts": parts, "examples": examples,
-                           "most": preset.pipeline.longest_answer}),
+        asked=data_script({"parts": parts, "examples": examples, "most": pipeline.longest_answer}),
     )  # fmt: skip
     about = "Write documents and a question; the model answers in this page, read in full and copied."
     site.add(Entry("ask.html", START, "Ask your own question", about, "own question browser model"), body)
@@ -156,24 +151,25 @@ def add_ask(site: Site, model: Any) -> None:
 
 def add_tour(site: Site) -> None:
     """A page a step, and the runs behind them."""
-    every = [(step, record) for step in steps() if (record := recorded(step.key)) is not None]
-    for at, (step, record) in enumerate(every):
-        found = describe_step(step.key, record)
-        said = notes(step, record, False)
+    pairs = [(step, record) for step in steps() if (record := recorded(step.key)) is not None]
+    for at, (step, record) in enumerate(pairs):
+        description = describe_step(step.key, record)
+        run_notes = notes(step, record, False)
         reveals = {
-            key: Markup(tour_html.reveal(step, found, key, record, False, said)) for key in step.choices
+            key: Markup(tour_html.reveal(step, description, key, record, False, run_notes))
+            for key in step.choices
         }
-        texts = [comparison_html(record)] if found.texts else []
-        if found.strip is not None:
-            texts.append(strip_html(record, found.strip))
+        texts = [comparison_html(record)] if description.texts else []
+        if description.strip is not None:
+            texts.append(strip_html(record, description.strip))
         body = template(
-            "tour.html", step=step, at=at, count=len(every), reveals=reveals, texts=joined(texts),
-            nav=Markup(tour_html.steps_nav([s for s, _ in every], at, (), False)),
-            lesson=Markup(tour_html.lesson(step, at, len(every), record.request)),
-            cards=joined(map(card_html, found.views)), takeaway=Markup(tour_html.takeaway(step)),
+            "tour.html", step=step, at=at, count=len(pairs), reveals=reveals, texts=joined(texts),
+            nav=Markup(tour_html.steps_nav([s for s, _ in pairs], at, (), False)),
+            lesson=Markup(tour_html.lesson(step, at, len(pairs), record.request)),
+            cards=joined(map(card_html, description.views)), takeaway=Markup(tour_html.takeaway(step)),
         )  # fmt: skip
         entry = Entry(f"tour/{at + 1}.html", TOUR, f"{at + 1}. {step.title}", step.short, " ".join(step.text))
-        site.add(entry, body, found.views)
+        site.add(entry, body, description.views)
         add_run(site, f"runs/tour-{step.key}.html", "", record)
 
 
@@ -223,10 +219,10 @@ def add_pages(site: Site) -> None:
 
 
 def add_documents(site: Site) -> None:
-    """The papers' tables and other texts, where they are: a checkout of the repository has them."""
-    known = [path for name in DOCUMENTS if (path := ROOT / name).is_file()]
-    for path in known:
-        site.add_document(path, TEXTS, DOCUMENTS[path.relative_to(ROOT).as_posix()], known)
+    """The papers' tables and other texts, which only a checkout of the repository has."""
+    paths = [path for name in DOCUMENTS if (path := ROOT / name).is_file()]
+    for path in paths:
+        site.add_document(path, TEXTS, DOCUMENTS[path.relative_to(ROOT).as_posix()], paths)
 
 
 def _numbered_runs(added: Iterable[Path]) -> Iterable[tuple[str, RunRecord]]:

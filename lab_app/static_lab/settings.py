@@ -37,8 +37,8 @@ class Axis:
     @property
     def at(self) -> int:
         """The first value that changes nothing."""
-        usual = make_options(METHOD, {})
-        return next(i for i, given in enumerate(self.options) if make_options(METHOD, given) == usual)
+        default = make_options(METHOD, {})
+        return next(i for i, options in enumerate(self.options) if make_options(METHOD, options) == default)
 
 
 def axes() -> tuple[Axis, ...]:
@@ -52,26 +52,26 @@ def axes() -> tuple[Axis, ...]:
         )
 
     off = [{name: False} for name in STEPS]
-    every = dict.fromkeys(STEPS, False)
+    all_off = dict.fromkeys(STEPS, False)
     steps = Axis(
         "steps", "Alignment steps", "Each of the three steps left out, and all of them.",
         ("all three", *(f"without: {fields[name].label.lower()}" for name in STEPS), "none"),
-        ({}, *off, every),
+        ({}, *off, all_off),
     )  # fmt: skip
     profiles = method_class(METHOD).profiles.values()
-    named = Axis(
+    profile = Axis(
         "profile", "Profile", "How open points of the paper are read.",
         tuple(p.title for p in profiles), tuple(p.options for p in profiles),
     )  # fmt: skip
     gammas = numbers("gamma", [round(0.1 * step, 1) for step in range(11)])
-    return gammas, numbers("capacity", [0, 1, 2, 3, 5, 8, 12, 20]), steps, named
+    return gammas, numbers("capacity", [0, 1, 2, 3, 5, 8, 12, 20]), steps, profile
 
 
 def revised(lab: Any, record: RunRecord) -> Iterator[RunRecord]:
     """The run of ``record``, made again, under every setting of every axis.
 
     Args:
-        lab: a session that has seen nothing (:class:`backend.lab.Lab`).
+        lab: a fresh session (:class:`backend.lab.Lab`).
         record: dense, position-only and KVCOMM on a preset.
     """
     request = replace(record.request, probe_attention=False)

@@ -44,7 +44,7 @@ class Entry:
 
     Attributes:
         href: the file, from the folder's root.
-        group: under which heading it stands; none: it is found from other pages alone.
+        group: its heading there; empty: only other pages lead to it.
         about: one sentence.
         words: further text that a search looks through.
     """
@@ -105,14 +105,14 @@ class Site:
 
     # -- documents
 
-    def add_document(self, source: Path, group: str, about: str, known: Sequence[Path]) -> None:
-        """A Markdown file as a page; links to ``known`` files lead to their pages, pictures are copied."""
+    def add_document(self, source: Path, group: str, about: str, pages: Sequence[Path]) -> None:
+        """A Markdown file as a page; links to files that are ``pages`` lead there, pictures are copied."""
         tokens = _MARKDOWN.parse(text := source.read_text(encoding="utf-8"))
         title = next((t.content for t in tokens if t.type == "inline"), source.stem)
         _name_headings(tokens)
         for token in _all(tokens):
             if token.type == "link_open":
-                token.attrSet("href", _link(str(token.attrGet("href")), source, known))
+                token.attrSet("href", _link(str(token.attrGet("href")), source, pages))
             elif token.type == "image":
                 token.attrSet("src", self._picture(str(token.attrGet("src")), source))
         html = Markup(_MARKDOWN.renderer.render(tokens[3:], _MARKDOWN.options, {}))
@@ -143,13 +143,13 @@ def _document(source: Path) -> str:
     return f"docs/{source.stem.lower()}.html"
 
 
-def _link(href: str, source: Path, known: Sequence[Path]) -> str:
-    """A link's target within the folder; what is not in it has no target there, and leads to the top."""
+def _link(href: str, source: Path, pages: Sequence[Path]) -> str:
+    """A link's target within the folder; links to other files lead to the start page."""
     path, _, part = href.partition("#")
     if not path or "://" in path:
         return href
     target = (source.parent / path).resolve()
-    return f"../{_document(target)}{'#' + part if part else ''}" if target in known else "../index.html"
+    return f"../{_document(target)}{'#' + part if part else ''}" if target in pages else "../index.html"
 
 
 def _name_headings(tokens: Sequence[Token]) -> None:

@@ -1,9 +1,9 @@
-"""The framework's page, with answers that cost what they name, and without fetching addresses.
+"""The framework's page, with cheaper answers and without fetching addresses.
 
-A handler of the lab answers with the widgets that changed, of hundreds that it may change. The framework
-takes every other one for an update without a change and makes it anew, at every step of a run.
+A handler answers with the few widgets that changed, out of hundreds that it may change. The framework would
+process all of them, at every step of a run.
 
-It also downloads whatever address is named where it expects an uploaded file, in any box of any event.
+It would also download any address that stands in a box where it expects an uploaded file.
 """
 
 import copy
@@ -19,36 +19,36 @@ from gradio.state_holder import SessionState
 ADDRESS = re.compile(r"\s*([a-z][a-z0-9+.-]+:|//)", re.IGNORECASE)
 
 
-def refuse_addresses(given: Any) -> None:
-    """Let no address pass for an uploaded file.
+def refuse_addresses(values: Any) -> None:
+    """Refuse addresses in the place of uploaded files.
 
     Raises:
-        gr.Error: one is there.
+        gr.Error: there is one.
     """
-    waiting = [given]
-    while waiting:
-        part = waiting.pop()
+    parts = [values]
+    while parts:
+        part = parts.pop()
         if isinstance(part, list):
-            waiting += part
+            parts += part
         elif isinstance(part, dict):
             path = part.get("path")
             if isinstance(path, str) and ADDRESS.match(path):
                 raise gr.Error("The lab does not fetch addresses. Upload a file.", print_exception=False)
-            waiting += part.values()
+            parts += part.values()
 
 
-def filled(expected: Sequence[Any], given: list[Any]) -> list[Any]:
-    """A program's values by position; those left out at the end are as usual.
+def filled(expected: Sequence[Any], values: list[Any]) -> list[Any]:
+    """A program's values by position; those left out at the end get their defaults.
 
     Raises:
         gr.Error: there are too many.
     """
-    if len(given) > len(expected):
+    if len(values) > len(expected):
         raise gr.Error(
-            f"The call has {len(given)} values; up to {len(expected)} are allowed. Leave the last ones out.",
+            f"The call has {len(values)} values; up to {len(expected)} are allowed. Leave the last ones out.",
             print_exception=False,
         )
-    return [*given, *(widget.value for widget in expected[len(given) :])]
+    return [*values, *(widget.value for widget in expected[len(values) :])]
 
 
 class Session(BlocksConfig):
@@ -78,11 +78,11 @@ class PageConfig(BlocksConfig):
         _id: int, rendered_ids: list[int], block: Block, renderable: Any = None
     ) -> dict[str, Any]:
         """See ``gradio.blocks.BlocksConfig``; the endpoints for programs are described in full."""
-        told: dict[str, Any] = BlocksConfig.config_for_block(_id, rendered_ids, block, renderable)
+        config: dict[str, Any] = BlocksConfig.config_for_block(_id, rendered_ids, block, renderable)
         if isinstance(block, Api):
-            return told
-        props = {name: value for name, value in told["props"].items() if name not in UNREAD_PROPS}
-        return {name: value for name, value in told.items() if name not in UNREAD} | {"props": props}
+            return config
+        props = {name: value for name, value in config["props"].items() if name not in UNREAD_PROPS}
+        return {name: value for name, value in config.items() if name not in UNREAD} | {"props": props}
 
     def __copy__(self) -> Session:
         new = Session(self.root_block)
@@ -112,8 +112,8 @@ class LabBlocks(gr.Blocks):
         if block_fn.inputs and all(isinstance(widget, Api) for widget in block_fn.inputs):
             inputs = filled(block_fn.inputs, inputs)
         refuse_addresses(inputs)
-        found: list[Any] = await super().preprocess_data(block_fn, inputs, state, explicit_call)
-        return found
+        values: list[Any] = await super().preprocess_data(block_fn, inputs, state, explicit_call)
+        return values
 
     async def postprocess_data(
         self, block_fn: BlockFunction, predictions: list[Any] | dict[Any, Any], state: SessionState | None
@@ -121,12 +121,12 @@ class LabBlocks(gr.Blocks):
         """See ``gradio.Blocks.postprocess_data``; the same answer."""
         if isinstance(predictions, dict) and predictions and all(isinstance(k, Block) for k in predictions):
             ids = {widget._id for widget in predictions}
-            named = [widget for widget in block_fn.outputs if widget._id in ids]
-            if len(named) == len(predictions) < len(block_fn.outputs):
-                few = copy.copy(block_fn)
-                few.outputs = named
-                found = await super().postprocess_data(few, predictions, state)
-                values = {widget._id: value for widget, value in zip(named, found, strict=True)}
+            widgets = [widget for widget in block_fn.outputs if widget._id in ids]
+            if len(widgets) == len(predictions) < len(block_fn.outputs):
+                subset = copy.copy(block_fn)
+                subset.outputs = widgets
+                answers = await super().postprocess_data(subset, predictions, state)
+                values = {widget._id: value for widget, value in zip(widgets, answers, strict=True)}
                 return [values[w._id] if w._id in values else gr.skip() for w in block_fn.outputs]
         return await super().postprocess_data(block_fn, predictions, state)
 
@@ -141,16 +141,16 @@ class LabBlocks(gr.Blocks):
     ) -> list[Any]:
         """See ``gradio.Blocks.handle_streaming_diffs``; later messages of a run hold whole values, not edits.
 
-        The browser makes edits in the values of the message before, so it loses what it has not drawn of
-        them yet: a fast run ended with its last figures missing.
+        The browser applies edits to the last message's values and loses those that it has not drawn yet: a
+        fast run ended with its last figures missing.
         """
         whole = list(data)
-        found: list[Any] = super().handle_streaming_diffs(
+        diffs: list[Any] = super().handle_streaming_diffs(
             block_fn, data, session_hash, run, final, simple_format
         )
         if final:
-            return found
+            return diffs
         return [
             edits if edits is value or not edits else [["replace", [], value]]
-            for value, edits in zip(whole, found, strict=True)
+            for value, edits in zip(whole, diffs, strict=True)
         ]

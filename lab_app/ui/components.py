@@ -7,7 +7,7 @@ import gradio as gr
 
 from viz.base.figure import FigureView, Panel
 
-#: app.js is deferred, so a component may come to life before it.
+#: app.js is deferred, so a component may be mounted before it.
 MOUNT = "(function go(){window.KVLab?KVLab.figures(element,props,trigger,watch):setTimeout(go,30)})()"
 
 
@@ -18,14 +18,14 @@ def figure_view(
     question: str = "",
     asides: Sequence[tuple[str, str]] = (),
 ) -> gr.HTML:
-    """A view; give it :func:`payload`. Clicks arrive as its ``select`` event. ``question``: stands above;
-    ``asides``: parts that measure and stand in the list of its figures, each with its title."""
-    listed = "|".join(f"{part}:{title}" for part, title in asides)
-    beside = f' data-asides="{listed}"' if listed else ""
-    asked = f'<p class="kv-tab-question">{question}</p>' if question else ""
+    """A list of figures; its value is a :func:`payload`, a click is its ``select`` event. ``question`` stands
+    above; ``asides``: measuring sections in the list, each with its title."""
+    items = "|".join(f"{part}:{title}" for part, title in asides)
+    attribute = f' data-asides="{items}"' if items else ""
+    heading = f'<p class="kv-tab-question">{question}</p>' if question else ""
     return gr.HTML(
         first or {"views": []},
-        html_template=f'{asked}<div class="kv-figures"{beside}></div>',
+        html_template=f'{heading}<div class="kv-figures"{attribute}></div>',
         js_on_load=MOUNT,
         elem_id=f"kv-view-{name}",
         elem_classes=["kv-view", *css.split()],

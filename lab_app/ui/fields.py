@@ -5,7 +5,7 @@ what they stand in (rows, panels, folds). ``assets/fields.js`` draws them in the
 ``value`` is a dict of the fields' values by name. How the nodes are shown (hidden or not, a label, a message)
 is another of its properties, ``shown``: so an answer about a field never touches what is typed in it.
 
-What a browser sends is taken as far as its field allows; all else becomes the field's usual value.
+What a browser sends is checked by its field; a wrong value becomes the field's default.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import gradio as gr
 
 MOST_CHARACTERS = 1_000_000  # of one text; the limits of a request say more
 MOST_NAMES, MOST_NAME = 100, 200  # of a choice of several, and characters of each
-#: fields.js is deferred, so a component may come to life before it. It brings every component's declaration.
+#: fields.js is deferred, so a component may be mounted before it. It brings every component's declaration.
 MOUNT = "(function go(){window.KVFields?KVFields.mount(element,props,trigger,watch):setTimeout(go,30)})()"
 
 
@@ -35,7 +35,7 @@ class Node:
         value: what stands in a field at first; None for what is no field.
         items: what stands in it.
         look: what the browser needs to draw it, such as ``id``, ``css``, ``label`` and ``help``.
-        reader: what was sent to a value, where its kind does not say it.
+        reader: makes a value of what was sent, if the kind does not.
     """
 
     kind: str
@@ -52,13 +52,13 @@ class Node:
             yield from item.walk()
 
     def spec(self) -> dict[str, Any]:
-        """What the browser is told, empty entries left out."""
-        told = {"kind": self.kind, "name": self.name, **self.look}
-        told["items"] = [item.spec() for item in self.items]
-        return {key: value for key, value in told.items() if value not in ("", None, [])}
+        """The declaration for the browser, without empty entries."""
+        entries = {"kind": self.kind, "name": self.name, **self.look}
+        entries["items"] = [item.spec() for item in self.items]
+        return {key: value for key, value in entries.items() if value not in ("", None, [])}
 
     def read(self, sent: Any) -> Any:
-        """What was sent for this field, or its usual value where that can be no value of it."""
+        """The value that was sent for this field, or its default where that is wrong."""
         if self.reader is not None:
             return self.reader(sent)
         if self.kind == "bool":
@@ -72,7 +72,7 @@ class Node:
         if self.kind == "cards":
             texts = sent if isinstance(sent, list) else self.value
             texts = texts[: self.look["most"]] if len(texts) >= self.look["fewest"] else self.value
-            return [said[:MOST_CHARACTERS] if isinstance(said, str) else "" for said in texts]
+            return [content[:MOST_CHARACTERS] if isinstance(content, str) else "" for content in texts]
         return sent[:MOST_CHARACTERS] if isinstance(sent, str) else self.value
 
 
@@ -92,13 +92,13 @@ def switch(name: str, label: str, value: bool = False, **look: Any) -> Node:
 
 
 def choice(name: str, label: str, choices: list[tuple[str, str]], value: str, **look: Any) -> Node:
-    """One of some, all of them to be seen; ``choices``: words and values."""
+    """One of a few visible options; ``choices``: words and values."""
     return Node("choice", name, value, look={"label": label, "choices": choices, **look})
 
 
 def select(name: str, label: str, choices: list[tuple[str, str]], value: str, **look: Any) -> Node:
-    """One of many, in a list that opens; ``choices``: words and values. ``event``: the component's event that
-    a choice is; usually an edit, its input."""
+    """One of many options in a list that opens; ``choices``: words and values. ``event``: the event of the
+    component that a choice sets off; by default its input."""
     return Node("select", name, value, look={"label": label, "choices": choices, **look})
 
 
@@ -108,7 +108,7 @@ def checks(name: str, label: str, choices: list[tuple[str, str]], value: list[st
 
 
 def button(name: str, label: str, event: str = "submit", **look: Any) -> Node:
-    """A button; pressed, it is the component's event of this name, of which each has one."""
+    """A button; a press sets off the component's event of this name."""
     return Node("button", name, look={"label": label, "event": event, **look})
 
 
@@ -120,17 +120,17 @@ def cards(name: str, noun: str, fewest: int, most: int, **look: Any) -> Node:
 
 def copies(name: str, read: Callable[[Any], Any], **look: Any) -> Node:
     """Panels of the same component once more, each with values of its own: a list of ``{"of", "number",
-    "values"}``, with the panel ``panel_<of>`` and its fields' values by name. ``read``: what was sent as such
-    a list. Beside it stands the text field ``pinned``: the one that all others are compared with."""
+    "values"}``, with the panel ``panel_<of>`` and its fields' values by name. ``read`` makes such a list of
+    what was sent. Beside it stands the text field ``pinned``: the one that all others are compared with."""
     return Node("copies", name, [], look=look, reader=read)
 
 
 def profiles(label: str, settings: Sequence[tuple[str, Mapping[str, Any]]], **look: Any) -> Node:
-    """Named bundles of values: choosing one sets its fields, and the one that the fields say is marked. The
-    browser is told the first whole, and of each what differs from it."""
-    usual = settings[0][1]
-    differ = [(said, {k: v for k, v in wanted.items() if v != usual[k]}) for said, wanted in settings]
-    return Node("profiles", look={"label": label, "usual": usual, "settings": differ, **look})
+    """Named bundles of values: choosing one sets its fields, and the one that the fields match is marked. The
+    browser gets the first bundle whole, and of each its differences from it."""
+    first = settings[0][1]
+    differences = [(title, {k: v for k, v in values.items() if v != first[k]}) for title, values in settings]
+    return Node("profiles", look={"label": label, "usual": first, "settings": differences, **look})
 
 
 def note(name: str, html: str = "", **look: Any) -> Node:
@@ -154,9 +154,9 @@ def part(title: str, id_: str, *items: Node, **look: Any) -> Node:
     return Node("panel", items=(head, *items), look={"id": f"kv-part-{id_}", "css": "kv-part", **look})
 
 
-def help_text(name: str, said: str, id_: str) -> Node:
+def help_text(name: str, sentence: str, id_: str) -> Node:
     """A sentence that explains."""
-    return note(name, f'<p class="kv-help">{said}</p>', id=id_)
+    return note(name, f'<p class="kv-help">{sentence}</p>', id=id_)
 
 
 def panel(name: str, *items: Node, **look: Any) -> Node:
@@ -176,16 +176,16 @@ class Fields:
         widget: the component.
         nodes: all with a name; the messages of a text on a card have names of their own.
         values: of the fields, at first.
-        spec: what the browser is told, once for all visits.
+        spec: the declaration for the browser, the same for all visits.
     """
 
     def __init__(self, elem_id: str, *nodes: Node, **extra: Any) -> None:
-        every = [found for node in nodes for found in node.walk()]
-        self.nodes = {node.name: node for node in every if node.name}
-        for node in every:
+        parts = [part for node in nodes for part in node.walk()]
+        self.nodes = {node.name: node for node in parts if node.name}
+        for node in parts:
             if node.kind == "cards":
                 self.nodes |= {f"error_{node.name}_{i}": Node("message") for i in range(node.look["most"])}
-        self.values = {node.name: node.value for node in every if node.value is not None}
+        self.values = {node.name: node.value for node in parts if node.value is not None}
         self.spec = [node.spec() for node in nodes]
         self.widget = gr.HTML(
             dict(self.values), html_template='<div class="kv-fields"></div>', js_on_load=MOUNT,
@@ -194,15 +194,17 @@ class Fields:
 
     def read(self, sent: Any) -> dict[str, Any]:
         """Every field's value, of what a browser sent."""
-        given = sent if isinstance(sent, dict) else {}
-        return {name: self.nodes[name].read(given.get(name, usual)) for name, usual in self.values.items()}
+        values = sent if isinstance(sent, dict) else {}
+        return {
+            name: self.nodes[name].read(values.get(name, default)) for name, default in self.values.items()
+        }
 
 
 class Standing:
-    """How a page's components stand in one visit: what was last read of them or written to them.
+    """The state of a page's components in one visit: the values last read or written, and what is shown.
 
-    Answers of two events can overtake each other on their way to the browser. Each says all that is shown,
-    with a number; the browser lets no older answer replace a newer one.
+    Answers of two events can overtake each other on their way to the browser. So each holds all of
+    ``shown``, with a number, and the browser ignores older ones.
     """
 
     def __init__(self) -> None:
@@ -213,22 +215,22 @@ class Standing:
 
     def read(self, name: str, fields: Fields, sent: Any) -> dict[str, Any]:
         """The values that a browser sent for the component ``name``."""
-        self.values[name] = found = fields.read(sent)
-        return found
+        self.values[name] = values = fields.read(sent)
+        return values
 
-    def known(self, name: str, fields: Fields) -> dict[str, Any]:
+    def current(self, name: str, fields: Fields) -> dict[str, Any]:
         """The values of the component ``name`` as far as the server knows."""
         return self.values.get(name, fields.values)
 
     def change(
         self, name: str, fields: Fields, values: Mapping[str, Any], shown: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """Set fields, and say how nodes are shown: by name, then by property. What the component's properties
-        become; nothing where it stands so already."""
+        """Set fields, and how nodes are shown (by name, then by property); the changed properties of the
+        component, if any."""
         change: dict[str, Any] = {}
         with self._lock:
             if values:
-                self.values[name] = change["value"] = {**self.known(name, fields), **values}
+                self.values[name] = change["value"] = {**self.current(name, fields), **values}
             before = self.shown.get(name, {})
             after = {**before, **{node: {**before.get(node, {}), **how} for node, how in shown.items()}}
             if after != before:

@@ -55,7 +55,7 @@ def first_run(folder: Path | None, page: str) -> Any:
 
 
 def results_notice(old: bool, saved: bool, edited: str) -> str:
-    """The line above results that stand: they are of an earlier setup, they were saved, or nothing."""
+    """The line above results: they are of an earlier setup, they are a saved run's, or nothing."""
     if old:
         return html.status(edited, "edited")
     return html.status(text.FIRST_RUN_HERE, "note") if saved else ""

@@ -22,8 +22,8 @@ def known_answer(example: Example | None, values: Mapping[str, str]) -> str:
 
 def lasting(seconds: float) -> str:
     """A duration in a sentence."""
-    said = duration(seconds)
-    return said if said.startswith("under") else f"about {said}"
+    words = duration(seconds)
+    return words if words.startswith("under") else f"about {words}"
 
 
 def cost(once: Any, warm: int, before: float) -> str:
@@ -47,17 +47,17 @@ def error(message: str) -> str:
     return f'<p class="kv-problem" role="alert">{escape(message)}</p>'
 
 
-def said_by(event: Progress) -> str:
-    """What a run says of itself, methods called as on the page."""
+def progress_text(event: Progress) -> str:
+    """A run's progress, with methods named as on the page."""
     if event.method is None:
         return event.text
-    before, _, behind = event.text.rpartition(event.method)  # an agent may be called so, too
+    before, _, behind = event.text.rpartition(event.method)  # an agent may have the same name
     return before + shown_name(event.method, event.method.partition(" ")[0]) + behind
 
 
 def progress(event: Progress, kind: str = "running") -> str:
-    """The line above the results for it."""
-    return status(said_by(event), kind, event.done, event.total)
+    """The line above the results of a run that goes on."""
+    return status(progress_text(event), kind, event.done, event.total)
 
 
 def status(message: str, kind: str, done: int = 0, total: int = 0, again: bool = False) -> str:
@@ -71,12 +71,12 @@ def status(message: str, kind: str, done: int = 0, total: int = 0, again: bool =
     return f"{head}<p>{escape(message)}</p>{button}{bar}</div>"
 
 
-def empty_card(said: str = text.EMPTY_VERDICT, help_: str = text.EMPTY_HELP) -> str:
+def empty_card(title: str = text.EMPTY_VERDICT, help_: str = text.EMPTY_HELP) -> str:
     """Before the first run."""
     return (
         f'<section class="kv-verdict kv-verdict-empty" aria-label="{QUESTION_1}">'
         f'<p class="kv-eyebrow">{QUESTION_1}</p><p class="kv-verdict-sentence">'
-        f'<strong class="kv-verdict-head">{said}</strong>'
+        f'<strong class="kv-verdict-head">{title}</strong>'
         f'<span class="kv-verdict-rest">{help_}</span></p></section>'
     )
 

@@ -1,7 +1,7 @@
 """What stands on the page before any event: a finished run, written into the widgets when the page is built.
 
-The framework's client pays for every widget that an event changes with a walk over all of the page's widgets,
-so a visit's first event sends only what is not on the page already.
+For every widget that an event changes, the framework's client walks over all of the page's widgets, so a
+visit's first event sends only what is not on the page already.
 """
 
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ def props_of(*updates: Mapping[Any, Any]) -> Props:
     out: Props = {}
     for update in updates:
         for widget, change in update.items():
-            named = isinstance(change, dict) and change.get("__type__") == "update"
-            out.setdefault(widget, {}).update(change if named else {"value": change})
+            is_update = isinstance(change, dict) and change.get("__type__") == "update"
+            out.setdefault(widget, {}).update(change if is_update else {"value": change})
     for props in out.values():
         props.pop("__type__", None)
     return out
@@ -33,7 +33,7 @@ def put(props: Props) -> None:
             if name == "value":
                 value = widget.postprocess(value)
                 value = value.model_dump() if isinstance(value, BaseModel) else value
-            if name == "shown":  # messages are empty at first whether it is said or not
+            if name == "shown":  # messages are empty by default
                 value = {
                     node: how for node, how in value.items()
                     if how != {"html": ""} or not node.startswith("error_")
@@ -43,15 +43,15 @@ def put(props: Props) -> None:
             else:
                 setattr(widget, name, value)
             if name != "value":
-                widget.constructor_args[name] = value  # of these the framework makes each visit's own widget
+                widget.constructor_args[name] = value  # the framework makes each visit's widget of these
 
 
 def missing(props: Props, shown: Props) -> dict[Any, dict[str, Any]]:
     """Updates that turn a page with ``shown`` on it into one with ``props``."""
     out = {}
     for widget, changes in props.items():
-        there = shown.get(widget, {})
-        new = {name: value for name, value in changes.items() if there.get(name, _ABSENT) != value}
+        present = shown.get(widget, {})
+        new = {name: value for name, value in changes.items() if present.get(name, _ABSENT) != value}
         if new:
             out[widget] = {"__type__": "update", **new}
     return out

@@ -1,6 +1,6 @@
-"""The one way a measurement runs: a section of a page with boxes, a button, figures and a link to save.
+"""How measurements run: a section of a page with boxes, a button, figures and a link to save.
 
-A section is one object: its words, its boxes, how they become a request, and what the record is drawn as.
+A section is one object: its texts, its boxes, how they become a request, and how the record is drawn.
 :meth:`Section.build` and :meth:`Section.connect` make the rest of it.
 """
 
@@ -19,11 +19,10 @@ from backend.records.prompt import Taxed
 from lab_app.ui import fields, html, text
 from lab_app.ui.components import figure_view, payload
 from lab_app.ui.fields import Node
-from lab_app.ui.one_run import unexpected
 from lab_app.ui.page import STATUS, PageBuilder
 from lab_app.ui.streaming import Throttle
 from lab_app.ui.types import Given, Update
-from lab_app.ui.validation import NumberField, Problem, Problems
+from lab_app.ui.validation import NumberField, problems_of
 from lab_app.visits.queue import wait_for_turn
 from lab_app.visits.visits import Visit, VisitStore
 from viz.base.figure import FigureView, Panel
@@ -35,14 +34,14 @@ OTHER = "measure"  # the place of messages that are about no box
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page that measures. A subclass says what is not as usual.
+    """A part of a page that measures. A subclass overrides what differs.
 
     Its boxes are to handlers ``<part>_<field>``, messages beside them ``error_<part>_<field>``, its button
-    ``<part>_measure``, what is said ``<part>_status`` and its figures ``view_<part>``.
+    ``<part>_measure``, its status line ``<part>_status`` and its figures ``view_<part>``.
 
     Attributes:
         part: its name on the page.
-        title, help: what it says of itself.
+        title, help: its heading and explanation.
         boxes: its rows of boxes and its button; they are made by :meth:`number` and its like.
         read: the checked request, from the values of its boxes and of ``reads``.
         figures: what a record is drawn as.
@@ -83,8 +82,8 @@ class Section:
     @cached_property
     def usual(self) -> dict[str, Any]:
         """What stands in the boxes at first, by their names on the page."""
-        every = (found for node in self.nodes for found in node.walk())
-        return {node.name: node.value for node in every if node.value is not None}
+        inner = (part for node in self.nodes for part in node.walk())
+        return {part.name: part.value for part in inner if part.value is not None}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,7 +97,7 @@ class Section:
 
     @property
     def status(self) -> str:
-        """What says how it stands."""
+        """The widget of its status line."""
         return f"{self.part}_status"
 
     @property
@@ -108,7 +107,7 @@ class Section:
 
     @property
     def aside(self) -> str:
-        """The class of all that it is made of: beside a tab's figures it is one of their list."""
+        """The CSS class of its elements, by which a tab lists it among its figures."""
         return f"kv-aside-{self.part}"
 
     @property
@@ -121,17 +120,14 @@ class Section:
         """How its elements' ids begin."""
         return f"kv-{self.page}-{self.part}".replace("--", "-").replace("_", "-")
 
-    def asked(self, given: Given) -> dict[str, Any]:
+    def box_values(self, given: Given) -> dict[str, Any]:
         """What stands in the boxes, by field."""
         return {name: given[f"{self.part}_{name}"] for name in self.fields}
 
     def errors(self, error: LabError | None) -> Update:
         """Messages beside their boxes; boxes without one are cleared."""
         slots = dict.fromkeys((f"error_{self.part}_{name}" for name in (*self.fields, OTHER)), "")
-        found = error.found if isinstance(error, Problems) else () if error is None else (
-            Problem(error.field or "", str(error)),
-        )  # fmt: skip
-        for problem in found:
+        for problem in problems_of(error):
             name = problem.field.rpartition(".")[2]
             where = name if name in self.fields else OTHER
             slots[f"error_{self.part}_{where}"] += html.error(problem.message)
@@ -140,7 +136,7 @@ class Section:
     # -- running ---------------------------------------------------------------------------------------------
 
     def measure(self, lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
-        """Measure in turn, and say how it goes; between two steps it can be stopped."""
+        """Wait for the model and measure, with progress; between two steps it can be stopped."""
         if visit.cancel is not None if self.as_run else visit.measuring:
             busy = text.RUN_ELSEWHERE if self.as_run else text.MEASURES_ALREADY
             yield {self.status: html.status(busy, "busy")}
@@ -155,23 +151,23 @@ class Section:
             starting = html.status("Starting", "measuring", 0, 1)
             yield self.errors(None) | self._going(True) | {self.status: starting}
             with lab.in_line() as place:
-                for said in wait_for_turn(place, cancel):
-                    yield {self.status: html.status(said, "waiting")}
-                soon, began = Throttle(), time.monotonic()
+                for words in wait_for_turn(place, cancel):
+                    yield {self.status: html.status(words, "waiting")}
+                due, began = Throttle(), time.monotonic()
                 for event in self.work(visit, request, cancel):
                     if cancel.is_set():
                         raise RunCancelled(text.CANCELLED)
                     if not isinstance(event, Progress):
                         yield self.finished(visit, given, event, (time.monotonic() - began) * 1e3)
-                    elif soon():
+                    elif due():
                         yield {self.status: html.progress(event, "measuring")}
         except RunCancelled:
             yield {"status": "", self.status: html.status(text.CANCELLED, "note")}
         except LabError as error:
             yield self.errors(error) | {self.status: ""}
-        except Exception as error:
+        except Exception:
             LOG.exception("measuring %s failed", self.part)
-            yield {self.status: html.status(unexpected(error), "error")}
+            yield {self.status: html.status(text.UNEXPECTED, "error")}
         finally:
             cancel.set()
             if self.as_run:
@@ -183,8 +179,8 @@ class Section:
     def _going(self, going: bool) -> Update:
         """The buttons while it measures and afterwards."""
         if self.as_run:
-            said = {"status": ""} if going else {}  # what was said of another run
-            return said | {"run.visible": not going, "cancel.visible": going, "cancel": text.RUNNING}
+            update = {"status": ""} if going else {}  # another run's status
+            return update | {"run.visible": not going, "cancel.visible": going, "cancel": text.RUNNING}
         return {f"{self.part}_measure.interactive": not going}
 
     def work(self, visit: Visit, request: Any, cancel: threading.Event) -> Iterator[Any]:
@@ -203,10 +199,10 @@ class Section:
 
     def saved(self, visit: Visit) -> Update:
         """What was measured, and the link that saves it."""
-        facts, found = visit.pages[f"measured {self.kind}"], visit.results[self.kind]
+        facts, result = visit.pages[f"measured {self.kind}"], visit.results[self.kind]
         act = self.act(visit.result(self.kind))
         return {
-            self.status: html.saved_measurement(facts, f"{self.ids}-save", self.kind, found.token, act=act)
+            self.status: html.saved_measurement(facts, f"{self.ids}-save", self.kind, result.token, act=act)
         }
 
     def act(self, record: Any) -> str:
@@ -254,7 +250,7 @@ class Section:
         return fields.button(f"{self.part}_measure", label, primary=True, **self._id("measure") | look)
 
     def error(self, name: str) -> Node:
-        """The place of messages about a box; those that ``boxes`` leaves out stand below all."""
+        """The place of messages about a box; places that ``boxes`` leaves out stand below all."""
         return fields.message(f"{self.part}_{name}", f"{self.ids[3:]}-{name}".replace("_", "-"))
 
     def _id(self, name: str) -> dict[str, str]:
@@ -264,12 +260,12 @@ class Section:
 
     def build(self, page: PageBuilder) -> None:
         """The widgets."""
-        there = {found.name for node in self.nodes for found in node.walk()}
+        names = {inner.name for node in self.nodes for inner in node.walk()}
         errors = [self.error(name) for name in (*self.fields, OTHER)]
         head = f'<h3 class="kv-card-title">{self.title}</h3>'
         title = [fields.note("", head)] if self.title and not self.page else []
         help_ = fields.note("", f'<p class="kv-help">{self.help}</p>', id=f"{self.ids}-help")
-        below = [node for node in errors if node.name not in there]
+        below = [node for node in errors if node.name not in names]
         look: dict[str, Any] = {"id": self.ids, "css": "kv-section"}
         inside = (*title, help_, *self.nodes, *below)
         page.form(
@@ -306,5 +302,5 @@ class Section:
 
 def plan(key: str, title: str, steps: Sequence[str]) -> dict[str, Any]:
     """What a section shows before anything was measured: its steps."""
-    listed = "".join(f"<li>{step}</li>" for step in steps)
-    return payload([Panel(key, title, f'<ol class="kv-steps">{listed}</ol>')])
+    items = "".join(f"<li>{step}</li>" for step in steps)
+    return payload([Panel(key, title, f'<ol class="kv-steps">{items}</ol>')])

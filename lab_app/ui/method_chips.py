@@ -16,11 +16,11 @@ def method_chips(key: str, at_first: Sequence[str], *more: Node) -> Node:
     from backend.methods.registry import method_class, method_names
 
     chips = [(method_class(name).title, name) for name in method_names() if name != "dense"]
-    known = [name for name in at_first if name in method_names()]
+    chosen = [name for name in at_first if name in method_names()]
     return fields.part(
         text.METHODS,
         f"{key}-methods",
-        fields.checks("methods", text.METHODS, chips, known, id=f"kv-{key}-methods"),
+        fields.checks("methods", text.METHODS, chips, chosen, id=f"kv-{key}-methods"),
         fields.help_text("method-help", text.METHODS_ELSEWHERE, f"kv-{key}-method-help"),
         fields.message("methods", f"{key}-methods"),
         *more,
@@ -33,16 +33,15 @@ def usable_methods(page: PageBuilder) -> Update:
 
     info = page.lab.model.info
     refused = {name: method_class(name).supports(info) for name in method_names() if name != "dense"}
-    update: Update = {
-        "methods.choices": [(method_class(name).title, name) for name, why in refused.items() if not why]
-    }
     why_not = "".join(
         f'<p class="kv-help">{escape(method_class(name).title)}: {escape(why)}</p>'
         for name, why in refused.items()
         if why
     )
-    update["method-help"] = f'<p class="kv-help">{text.METHODS_ELSEWHERE}</p>{why_not}'
-    return update
+    return {
+        "methods.choices": [(method_class(name).title, name) for name, why in refused.items() if not why],
+        "method-help": f'<p class="kv-help">{text.METHODS_ELSEWHERE}</p>{why_not}',
+    }
 
 
 def chosen_methods(given: Given, most: int) -> Any:

@@ -1,4 +1,4 @@
-"""From chosen methods and their options to checked ones, and how options stand to a method's profiles."""
+"""Checks chosen methods and their options, and compares options with a method's profiles."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -47,10 +47,10 @@ def read_methods(
     for name in method_names():
         if name != "dense" and name not in chosen:
             continue
-        given = dict(options.get(name, {}))
+        values = dict(options.get(name, {}))
         try:
-            problems += blanks(name, given)
-            checked = dataclasses.asdict(make_options(name, given)) if not problems else {}
+            problems += blanks(name, values)
+            checked = dataclasses.asdict(make_options(name, values)) if not problems else {}
         except LabError as error:
             problems.append(Problem(error.field or "methods", str(error)))
             continue
@@ -67,7 +67,7 @@ def read_methods(
             checked = dataclasses.asdict(make_options(copy.name, dict(copy.options)))
             out.append(dataclasses.replace(copy, options=checked))
         except Problems as error:
-            problems += [Problem("copies", f"{shown}: {one.message}") for one in error.found]
+            problems += [Problem("copies", f"{shown}: {problem.message}") for problem in error.problems]
         except LabError as error:
             problems.append(Problem("copies", f"{shown}: {error}"))
     if problems:
@@ -83,28 +83,28 @@ def copy_label(name: str, number: int) -> str:
     return f"{name} {number}"
 
 
-def too_many(adding: Sequence[str], made: int, copies: int, methods: int, most: int) -> OptionError:
-    """Says where the columns come from, beside the switches that add them if there are any: those of the
-    methods ``adding``."""
-    added = made - methods if adding else 0
+def too_many(adding: Sequence[str], columns: int, copies: int, methods: int, most: int) -> OptionError:
+    """The error that says where the columns come from. It stands beside the switches that add some (those of
+    the methods ``adding``), if there are any."""
+    added = columns - methods if adding else 0
     parts = [f"{methods} methods with the full read"]
     parts += [f"{added} by “Also run”"] if added else []
     parts += [f"{copies} duplicated"] if copies else []
     remedy = "Turn one of these switches off, or leave a method out." if added else "Leave a method out."
     return OptionError(
-        f"That makes {made + copies} columns ({listing(parts)}); up to {most} can be compared. {remedy}",
+        f"That makes {columns + copies} columns ({listing(parts)}); up to {most} can be compared. {remedy}",
         field=f"{adding[0]}.columns" if added else "methods",
     )
 
 
-def blanks(name: str, given: Mapping[str, Any]) -> list[Problem]:
+def blanks(name: str, values: Mapping[str, Any]) -> list[Problem]:
     """Options whose box is empty."""
     from backend.methods.registry import method_class, option_fields
 
     labels = {f.name: f.label for f in option_fields(method_class(name))}
     return [
         Problem(f"{name}.{key}", f"{labels.get(key, key)}: this box is empty. Give a number.")
-        for key, value in given.items()
+        for key, value in values.items()
         if value is None or value == ""
     ]
 
@@ -122,18 +122,18 @@ def other_profiles(name: str, options: Mapping[str, Any]) -> list[MethodChoice]:
     """The method once more under each of its profiles that is not what the options already say."""
     from backend.methods.registry import make_options, method_class, profile_options
 
-    found = []
+    choices = []
     for profile in method_class(name).profiles:
         other = dataclasses.asdict(make_options(name, profile_options(name, profile)))
         if other != options:
-            found.append(MethodChoice(name, other, f"{name} {profile}"))
-    return found
+            choices.append(MethodChoice(name, other, f"{name} {profile}"))
+    return choices
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How a method's boxes stand to its profiles. ``profile``: the one they say, if any; else ``nearest`` and
-    the labels of the options that ``differ`` from it. ``folded``: options of the fold off their defaults."""
+    """A method's options beside its profiles. ``profile``: the one that they equal, if any; else ``nearest``
+    and the labels of the options that ``differ`` from it. ``folded``: how many folded ones are changed."""
 
     profile: str | None
     nearest: str
@@ -142,18 +142,18 @@ class Standing:
     folded: int
 
 
-def standing(name: str, given: Mapping[str, Any]) -> Standing:
-    """Compare what stands in a method's boxes with its profiles. Boxes may be wrong."""
+def standing(name: str, values: Mapping[str, Any]) -> Standing:
+    """Compare the values in a method's boxes with its profiles. Values may be wrong."""
     from backend.methods.registry import make_options, method_class, option_fields, profile_options
 
     cls = method_class(name)
     fields = option_fields(cls)
-    now = {f.name: given.get(f.name, f.default) for f in fields}
-    folded = sum(f.advanced and now[f.name] != f.default for f in fields)
+    current = {f.name: values.get(f.name, f.default) for f in fields}
+    folded = sum(f.advanced and current[f.name] != f.default for f in fields)
     best = Standing(None, "", "", (), folded)
     for key, profile in cls.profiles.items():
-        wanted = dataclasses.asdict(make_options(name, profile_options(name, key)))
-        differ = tuple(f.label for f in fields if now[f.name] != wanted[f.name])
+        options = dataclasses.asdict(make_options(name, profile_options(name, key)))
+        differ = tuple(f.label for f in fields if current[f.name] != options[f.name])
         if not best.nearest or len(differ) < len(best.differ):
             best = Standing(None if differ else key, profile.title, profile.summary, differ, folded)
     return best

@@ -1,4 +1,4 @@
-"""A visit's one run: in its turn, with what went wrong beside its field, and a button that stops it."""
+"""A visit's one run: it waits for the model, shows errors beside their fields, and Cancel stops it."""
 
 import logging
 import threading
@@ -7,16 +7,11 @@ from collections.abc import Callable, Iterator
 from backend.base.errors import LabError, RunCancelled
 from lab_app.ui import html, text
 from lab_app.ui.types import Given, Update
-from lab_app.ui.validation import Problem, Problems
+from lab_app.ui.validation import Problems, problems_of
 from lab_app.visits.queue import wait_for_turn
 from lab_app.visits.visits import Visit, VisitStore
 
 LOG = logging.getLogger("lab_app")
-
-
-def unexpected(error: Exception) -> str:
-    """A sentence for the person; the log has the rest."""
-    return text.UNEXPECTED
 
 
 def one_run_in_turn(
@@ -25,12 +20,12 @@ def one_run_in_turn(
     work: Callable[[threading.Event], Iterator[Update]],
     field_errors: Callable[[LabError], Update],
 ) -> Iterator[Update]:
-    """Do ``work`` as the visit's one run, in its turn: it begins when the model is free, and keeps it."""
+    """Do ``work`` as the visit's one run, in one turn at the model."""
 
     def in_turn(cancel: threading.Event) -> Iterator[Update]:
         with lab.in_line() as place:
-            for said in wait_for_turn(place, cancel):
-                yield {"status": html.status(said, "waiting")}
+            for words in wait_for_turn(place, cancel):
+                yield {"status": html.status(words, "waiting")}
             yield from work(cancel)
 
     yield from one_run(visit, in_turn, field_errors)
@@ -42,7 +37,7 @@ def one_run(
     field_errors: Callable[[LabError], Update],
     stopped: str = text.CANCELLED,
 ) -> Iterator[Update]:
-    """Do ``work`` as the visit's one run: let Cancel stop it, tell what went wrong. It asks for its turns.
+    """Do ``work`` as the visit's one run: Cancel stops it, errors are shown. ``work`` waits for its turns.
 
     The page has the widgets ``run``, ``cancel`` and ``status``.
     """
@@ -60,9 +55,9 @@ def one_run(
         yield {"status": html.status(stopped, "note")}
     except LabError as error:
         yield {"status": ""} | field_errors(error)
-    except Exception as error:
+    except Exception:
         LOG.exception("a run failed")
-        yield {"status": html.status(unexpected(error), "error")}
+        yield {"status": html.status(text.UNEXPECTED, "error")}
     finally:
         cancel.set()
         visit.cancel = None
@@ -71,18 +66,16 @@ def one_run(
 
 def field_errors(error: LabError | None, slot_of: Callable[[str | None], str]) -> Update:
     """Messages beside their places; ``slot_of`` gives that of a field of the engine's request."""
-    found = error.found if isinstance(error, Problems) else () if error is None else (
-        Problem(slot_of(error.field), str(error)),
-    )  # fmt: skip
     slots: dict[str, str] = {}
-    for problem in found:
-        slots[problem.field] = slots.get(problem.field, "") + html.error(problem.message)
+    for problem in problems_of(error):
+        slot = problem.field if isinstance(error, Problems) else slot_of(problem.field or None)
+        slots[slot] = slots.get(slot, "") + html.error(problem.message)
     return {"errors": slots}
 
 
 def cancelled(visit: Visit, given: Given) -> Update:
-    """Ask the run to stop at its next step. The button says so, and not the status: the run may have told its
-    end there before this answer arrives."""
+    """Ask the run to stop at its next step. The button shows it, not the status line, where the run may have
+    written its end before this answer arrives."""
     if visit.cancel is None:
         return {}
     visit.cancel.set()

@@ -1,7 +1,7 @@
 """What pages are made of: widgets by name, and handlers that answer with ``{name: value}``.
 
-Handlers know no framework: they take the visit and what stands in the boxes that they asked for by name,
-and answer with an update. A key ``"name"`` sets a widget's value, ``"name.visible"`` or ``"name.choices"``
+Handlers know no framework: they take the visit and the values of the boxes that they read, by name, and
+answer with an update. A key ``"name"`` sets a widget's value, ``"name.visible"`` or ``"name.choices"``
 another property of it, and ``"errors"`` every message of the page at once. A page may have rules for further
 keys.
 
@@ -22,7 +22,6 @@ import gradio as gr
 from backend.base.errors import LabError
 from lab_app.ui import html, text
 from lab_app.ui.components import hidden_button
-from lab_app.ui.one_run import unexpected
 from lab_app.ui.page_widgets import Answer, PageWidgets, merged
 from lab_app.ui.streaming import coalesced
 from lab_app.ui.types import Given, Update
@@ -45,7 +44,7 @@ Sent = dict[tuple[str, str], Any]  # by page and name
 
 @dataclass(frozen=True)
 class InputView:
-    """Boxes of a page that a handler asks for by one name, and what their values, by name, are to it."""
+    """Boxes of a page that a handler reads under one name; ``read`` makes one value of theirs."""
 
     page: PageBuilder
     names: Sequence[str]
@@ -127,8 +126,8 @@ class PageBuilder(PageWidgets):
         self._arrive = act
 
     def follows(self, act: Act, *names: str, when: Sequence[Any]) -> None:
-        """Say what follows from what stands in the boxes ``names``, after each of the events ``when``, and in
-        the same answer wherever ``follow`` asks for it."""
+        """``act`` derives an update from the boxes ``names``: after each of the events ``when``, and in the
+        answer to every event with ``follow``."""
         self._follow = act, names
         self.on(list(when), act, *names, latest=True)
 
@@ -196,7 +195,7 @@ class PageBuilder(PageWidgets):
         self._events.append(lambda: event(answer, [self.session], pipeline.outputs, **QUIET))
 
     def connect(self) -> None:
-        """Attach what was announced."""
+        """Attach all events."""
         for attach in self._events:
             attach()
         if self.pipeline is None:
@@ -205,11 +204,8 @@ class PageBuilder(PageWidgets):
         names = self._follow[1]
 
         def opened(visit_id: str, *values: Any) -> Answer:
-            there = self.guarded(
-                visit_id,
-                lambda visit: self._once(visit, self._arrive, (), values, True),
-            )
-            return {self.column: gr.update(visible=True), **there}
+            answer = self.guarded(visit_id, lambda visit: self._once(visit, self._arrive, (), values, True))
+            return {self.column: gr.update(visible=True), **answer}
 
         self.opener.click(
             opened, [self.session, *self.boxes(names)], [self.column, *self.outputs], **QUIET
@@ -218,12 +214,12 @@ class PageBuilder(PageWidgets):
     # -- the framework's side --------------------------------------------------------------------------------
 
     def boxes(self, names: Sequence[str]) -> list[Any]:
-        """The components that hold the boxes which are asked for by these names, each once."""
-        found = {}
+        """The components that hold the boxes ``names``, each once."""
+        widgets = {}
         for page, name in self._places(names):
             widget = page.widgets[page.home.get(name, name)]
-            found[widget._id] = widget
-        return list(found.values())
+            widgets[widget._id] = widget
+        return list(widgets.values())
 
     def _places(self, names: Sequence[str]) -> list[tuple[PageBuilder, str]]:
         """Each box with the page on which it stands."""
@@ -234,9 +230,9 @@ class PageBuilder(PageWidgets):
         return out
 
     def _sent(self, visit: Visit, names: Sequence[str], values: Sequence[Any]) -> Sent:
-        """What a browser sent for each box that was asked for."""
+        """The value that a browser sent for each of the boxes ``names``."""
         by_widget = {w._id: value for w, value in zip(self.boxes(names), values, strict=True)}
-        read: dict[int, Given] = {}
+        forms: dict[int, Given] = {}
         sent: Sent = {}
         for page, name in self._places(names):
             home = page.home.get(name)
@@ -244,14 +240,16 @@ class PageBuilder(PageWidgets):
             if home is None:
                 sent[page.key, name] = by_widget[widget._id]
                 continue
-            if widget._id not in read:
-                read[widget._id] = page.standing(visit).read(home, page.fields[home], by_widget[widget._id])
-            sent[page.key, name] = read[widget._id][name]
+            if widget._id not in forms:
+                forms[widget._id] = page.standing(visit).read(home, page.fields[home], by_widget[widget._id])
+            sent[page.key, name] = forms[widget._id][name]
         return sent
 
-    def given(self, visit: Visit, names: Sequence[str], sent: Sent, update: Update | None = None) -> Given:
-        """What stands in the boxes ``names`` once ``update`` is on the page: what it says of them, else what
-        was sent, else what stood there at first."""
+    def box_values(
+        self, visit: Visit, names: Sequence[str], sent: Sent, update: Update | None = None
+    ) -> Given:
+        """The values of the boxes ``names`` once ``update`` is on the page: from it, else as sent, else the
+        initial ones."""
         changed = update or {}
 
         def box(page: PageBuilder, name: str) -> Any:
@@ -260,17 +258,17 @@ class PageBuilder(PageWidgets):
                     value = changed[key]
                     return value[1] if name.startswith("pick_") and isinstance(value, tuple) else value
             if (home := page.home.get(name)) is not None:
-                return page.standing(visit).known(home, page.fields[home])[name]
+                return page.standing(visit).current(home, page.fields[home])[name]
             return sent[page.key, name] if (page.key, name) in sent else page.widgets[name].value
 
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name in names:
             view = self.views.get(name)
             if view is None:
-                found[name] = box(self, name)
+                values[name] = box(self, name)
             else:
-                found[name] = view.read(visit, {part: box(view.page, part) for part in view.names})
-        return found
+                values[name] = view.read(visit, {part: box(view.page, part) for part in view.names})
+        return values
 
     def _listen(
         self,
@@ -283,11 +281,11 @@ class PageBuilder(PageWidgets):
     ) -> None:
         def attach() -> None:
             changed = self.outputs if outputs is None else list(outputs)
-            listen(handler, [self.session, *self.boxes(self._asked(names, follow))], changed, **how)
+            listen(handler, [self.session, *self.boxes(self._read_names(names, follow))], changed, **how)
 
         self._events.append(attach)
 
-    def _asked(self, names: Sequence[str], follow: bool) -> tuple[str, ...]:
+    def _read_names(self, names: Sequence[str], follow: bool) -> tuple[str, ...]:
         """The boxes that an event reads."""
         return (*names, *self._follow[1]) if follow else tuple(names)
 
@@ -295,8 +293,8 @@ class PageBuilder(PageWidgets):
         self, visit: Visit, act: Act, names: Sequence[str], values: Sequence[Any], follow: bool
     ) -> Answer:
         """What ``act`` answers, and what follows from it."""
-        sent = self._sent(visit, self._asked(names, follow), values)
-        update = act(visit, self.given(visit, names, sent))
+        sent = self._sent(visit, self._read_names(names, follow), values)
+        update = act(visit, self.box_values(visit, names, sent))
         answer = self.applied(update, visit)
         return merged(answer, self.following(visit, sent, update)) if follow else answer
 
@@ -304,7 +302,7 @@ class PageBuilder(PageWidgets):
         """What follows from what stands on the page once ``update`` is on it. It comes in the same answer, so
         that no other answer can come between."""
         act, names = self._follow
-        return self.applied(act(visit, self.given(visit, names, sent, self._by_name(update))), visit)
+        return self.applied(act(visit, self.box_values(visit, names, sent, self._by_name(update))), visit)
 
     def _steps(self, act: Steps, names: Sequence[str], follow: bool) -> Callable[..., Iterator[Answer]]:
         def answer(visit_id: str, *values: Any) -> Iterator[Answer]:
@@ -313,14 +311,14 @@ class PageBuilder(PageWidgets):
             except LabError as error:
                 yield self.applied({"status": html.status(str(error), "error")})
                 return
-            sent = self._sent(visit, self._asked(names, follow), values)
+            sent = self._sent(visit, self._read_names(names, follow), values)
             last: Update = {}
-            told: Answer = {}
-            for update in coalesced(act(visit, self.given(visit, names, sent))):
+            latest: Answer = {}
+            for update in coalesced(act(visit, self.box_values(visit, names, sent))):
                 last |= update
-                yield (told := self.applied(update, visit))
+                yield (latest := self.applied(update, visit))
             if follow:  # it may arrive together with the last answer, and only the later one is drawn
-                yield merged(told, self.guarded(visit_id, lambda visit: self.following(visit, sent, last)))
+                yield merged(latest, self.guarded(visit_id, lambda visit: self.following(visit, sent, last)))
 
         return answer
 
@@ -332,6 +330,6 @@ class PageBuilder(PageWidgets):
             return act(self.lab.visit(visit_id))
         except LabError as error:
             return self.applied({"status": html.status(str(error), "error")})
-        except Exception as error:
+        except Exception:
             LOG.exception("a handler of %s failed", self.key)
-            return self.applied({"status": html.status(unexpected(error), "error")})
+            return self.applied({"status": html.status(text.UNEXPECTED, "error")})

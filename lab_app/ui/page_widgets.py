@@ -25,7 +25,7 @@ class PageWidgets:
         widgets: by name.
         fields: components of many controls (``lab_app.ui.fields``), by name.
         home: the component in which each of their nodes stands, by the node's name.
-        rules: what becomes of further keys of an update, as updates by name.
+        rules: how further keys of an update become updates by name.
         forms: how components of many controls are declared, of all pages, by id.
     """
 
@@ -47,10 +47,10 @@ class PageWidgets:
 
     def block(self, name: str, value: str = "", **extra: Any) -> gr.HTML:
         """A named piece of server-made HTML, morphed into place."""
-        self.widgets[name] = found = block(
+        self.widgets[name] = widget = block(
             f"{self.ids}-{name.replace('_', '-')}".removeprefix("kv-"), value, **extra
         )
-        return found
+        return widget
 
     def closer(self, help_text: str, save: bool = False) -> None:
         """The row that opens a result in the pipeline, hidden until there is one. ``save``: with a place for
@@ -68,13 +68,13 @@ class PageWidgets:
         """A component of many controls; its nodes are as other widgets to handlers, by their names.
         ``own``: ``"errors"`` leaves its messages as they are."""
         elem_id = f"{self.ids}-{name}"
-        self.fields[name] = found = Fields(elem_id, *nodes, **extra)
-        self.forms[elem_id] = found.spec
-        self.widgets[name] = found.widget
-        self.home |= dict.fromkeys(found.nodes, name)
+        self.fields[name] = fields = Fields(elem_id, *nodes, **extra)
+        self.forms[elem_id] = fields.spec
+        self.widgets[name] = fields.widget
+        self.home |= dict.fromkeys(fields.nodes, name)
         if own:
-            self._own_errors |= {node for node in found.nodes if node.startswith("error_")}
-        return found
+            self._own_errors |= {node for node in fields.nodes if node.startswith("error_")}
+        return fields
 
     def event(self, name: str) -> Any:
         """What a press on a button is, or a choice in a list with an event of its own, by its name."""
@@ -84,10 +84,10 @@ class PageWidgets:
     def error(self, name: str, own: bool = False) -> gr.HTML:
         """An empty place for messages about ``name``; ``own``: ``"errors"`` leaves it as it is."""
         place = f"{self.ids}-{name}".removeprefix("kv-").replace("_", "-")
-        self.widgets[f"error_{name}"] = found = error_slot(place)
+        self.widgets[f"error_{name}"] = slot = error_slot(place)
         if own:
             self._own_errors.add(f"error_{name}")
-        return found
+        return slot
 
     @property
     def outputs(self) -> list[Any]:
@@ -96,8 +96,8 @@ class PageWidgets:
 
     def standing(self, visit: Visit) -> Standing:
         """How the page's components of many controls stand in a visit."""
-        found: Standing = visit.pages.setdefault(f"{self.key} fields", Standing())
-        return found
+        state: Standing = visit.pages.setdefault(f"{self.key} fields", Standing())
+        return state
 
     def _by_name(self, update: Update) -> Update:
         """An update after the page's rules, with every message in its place and other places emptied."""
@@ -108,10 +108,10 @@ class PageWidgets:
             elif key == "errors":
                 names = (*self.widgets, *self.home)
                 slots = {n for n in names if n.startswith("error_") and n not in self._own_errors}
-                said = dict.fromkeys(slots, "")
+                messages = dict.fromkeys(slots, "")
                 for where, message in value.items():
-                    said[f"error_{where}" if f"error_{where}" in slots else "error_run"] += message
-                out |= said
+                    messages[f"error_{where}" if f"error_{where}" in slots else "error_run"] += message
+                out |= messages
             else:
                 out[key] = value
         return out

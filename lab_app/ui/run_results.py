@@ -13,16 +13,16 @@ from viz.run.tabs import Selection, default_selection
 
 def read_selection(record: RunRecord, agent: Any, method: Any, span: Any) -> Selection:
     """A selection from widgets; what does not fit the record falls back to the default."""
-    usual = default_selection(record)
+    default = default_selection(record)
     try:
-        found_agent = int(agent)
+        number = int(agent)
     except (TypeError, ValueError):
-        found_agent = usual.agent
-    if found_agent not in record.agents:
-        found_agent = usual.agent
-    found_method = method if method in record.labels else usual.method
-    names = [s.name for s in prompt_of(record, found_agent, found_method).spans]
-    return Selection(found_agent, found_method, span if span in names else None)
+        number = default.agent
+    if number not in record.agents:
+        number = default.agent
+    label = method if method in record.labels else default.method
+    names = [s.name for s in prompt_of(record, number, label).spans]
+    return Selection(number, label, span if span in names else None)
 
 
 def prompt_of(record: RunRecord, agent: int, method: str) -> Prompt:
@@ -33,10 +33,10 @@ def prompt_of(record: RunRecord, agent: int, method: str) -> Prompt:
 def span_of_token(record: RunRecord, agent: Any, method: Any, token: Any) -> str | None:
     """The name of the segment that holds a token."""
     try:
-        found = words.span_at(prompt_of(record, int(agent), str(method)), int(token))
+        span = words.span_at(prompt_of(record, int(agent), str(method)), int(token))
     except (KeyError, TypeError, ValueError):
         return None
-    return found.name if found else None
+    return span.name if span else None
 
 
 def segments(record: RunRecord, selection: Selection) -> list[tuple[str, str]]:
@@ -58,13 +58,13 @@ def marked(record: RunRecord, selection: Selection) -> tuple[int, int] | None:
 def choices(record: RunRecord, agent: Any, method: Any, segment: Any) -> Update:
     """The three selectors with their choices, and the selection itself."""
     selection = read_selection(record, agent, method, segment)
-    looks = words.styles(record)
+    styles = words.styles(record)
     return {
         "selection": selection,
         "pick_agent": (
             [(words.agent_name(record.request.pipeline, a), str(a)) for a in record.agents],
             str(selection.agent),
         ),
-        "pick_method": ([(looks[label].name, label) for label in record.labels], selection.method),
+        "pick_method": ([(styles[label].name, label) for label in record.labels], selection.method),
         "pick_segment": (segments(record, selection), selection.span or ""),
     }

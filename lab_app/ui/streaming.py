@@ -24,26 +24,26 @@ def live(request: RunRequest, events: Iterator[Event]) -> Generator[dict[str, An
     """
     labels = [m.label for m in request.methods]
     texts: dict[tuple[int, str], str] = {}
-    said, done, total, drawn = "Starting", 0, 1, -math.inf
+    words, done, total, last_draw = "Starting", 0, 1, -math.inf
     for event in events:
         if isinstance(event, RunDone):
             return event.record
         if isinstance(event, TextSoFar):
-            drawn = drawn if texts else -math.inf  # the first word is shown at once
+            last_draw = last_draw if texts else -math.inf  # the first word is shown at once
             texts[(event.agent, event.method)] = event.text
         elif isinstance(event, Progress):
-            said, done, total = html.said_by(event), event.done, event.total
-        if time.monotonic() - drawn >= REDRAW_SECONDS:
-            drawn = time.monotonic()
+            words, done, total = html.progress_text(event), event.done, event.total
+        if time.monotonic() - last_draw >= REDRAW_SECONDS:
+            last_draw = time.monotonic()
             yield {
-                "status": html.status(said, "running", done, total),
-                "comparison": live_html(request.pipeline, labels, texts, said, done, total),
+                "status": html.status(words, "running", done, total),
+                "comparison": live_html(request.pipeline, labels, texts, words, done, total),
             }
     raise LabError("The run ended without a result. Run it again.")
 
 
 class Throttle:
-    """Says whether it is time to tell something again; the first time it is."""
+    """True at the first call, then once in ``seconds`` at most."""
 
     def __init__(self, seconds: float = REDRAW_SECONDS) -> None:
         self._seconds, self._last = seconds, -math.inf
@@ -62,13 +62,13 @@ AT_ONCE_SECONDS = (
 
 
 def coalesced(steps: Iterable[Update]) -> Iterator[Update]:
-    """Each step, with what was told an instant before it.
+    """Each step, together with one that came an instant before it.
 
     The browser applies answers that arrive together to one object and draws that once, so what the last of
     them leaves out would never be seen: a status line would say "Starting" for ever.
     """
-    before, then = Update(), 0.0
+    before, last = Update(), 0.0
     for update in steps:
-        update = before | update if time.monotonic() - then < AT_ONCE_SECONDS else update
+        update = before | update if time.monotonic() - last < AT_ONCE_SECONDS else update
         yield update
-        before, then = update, time.monotonic()
+        before, last = update, time.monotonic()

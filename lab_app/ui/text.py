@@ -110,8 +110,7 @@ CALL_ELSEWHERE = (
 )
 CALL_UNEXPECTED = (
     "The lab met an error that it did not expect ({kind}). Try again, or change the call; the server's "
-    "log holds "
-    "the details."
+    "log holds the details."
 )
 CANCELLED = "Stopped. The results below are from the run before."
 UNEXPECTED = (
@@ -213,11 +212,7 @@ JUDGE_SLOTS_ONLY_HELP = (
 )
 JUDGE_EXPECTED = "Known answer"
 JUDGE_CANDIDATES = "Candidates"
-JUDGE_SOURCES = {
-    "typed": "Typed",
-    "progressive": "One after the other",
-    "parallel": "Independently",
-}
+JUDGE_SOURCES = {"typed": "Typed", "progressive": "One after the other", "parallel": "Independently"}
 JUDGE_SOURCE_HELP = {
     "typed": "Typed texts have no cache yet, so each is encoded alone.",
     "progressive": "Agents write them, each reading those before it. Their own caches are what is reused.",

@@ -68,6 +68,6 @@ def theme() -> gr.themes.Base:
         font=tuple(part.strip(" '") for part in FONT.split(",")),
         font_mono=tuple(part.strip(" '") for part in MONO.split(",")),
     )
-    known = inspect.signature(base.set).parameters
-    dark = {f"{name}_dark": value for name, value in VARIABLES.items() if f"{name}_dark" in known}
+    parameters = inspect.signature(base.set).parameters
+    dark = {f"{name}_dark": value for name, value in VARIABLES.items() if f"{name}_dark" in parameters}
     return base.set(**VARIABLES, **dark, **PLAIN)

@@ -21,9 +21,16 @@ class Problem:
 class Problems(LabError):
     """Everything that is wrong with the bench at once."""
 
-    def __init__(self, found: Sequence[Problem]) -> None:
-        super().__init__(found[0].message, field=found[0].field or None)
-        self.found = tuple(found)
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__(problems[0].message, field=problems[0].field or None)
+        self.problems = tuple(problems)
+
+
+def problems_of(error: LabError | None) -> tuple[Problem, ...]:
+    """The problems of an error, each with the field of the engine's request or the box that it is about."""
+    if isinstance(error, Problems):
+        return error.problems
+    return () if error is None else (Problem(error.field or "", str(error)),)
 
 
 @dataclass(frozen=True)
@@ -43,8 +50,8 @@ class NumberField:
         """
         allowed = f"allowed: {self.low:g} to {self.high:g}{', whole numbers' if self.whole else ''}"
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            said = "empty" if value in (None, "") else repr(value)[:40]
-            raise OptionError(f"{self.label} is {said}; {allowed}. Give a number.", field=where)
+            shown = "empty" if value in (None, "") else repr(value)[:40]
+            raise OptionError(f"{self.label} is {shown}; {allowed}. Give a number.", field=where)
         if not self.low <= value <= self.high or (self.whole and value != int(value)):
             raise OptionError(f"{self.label} is {value:g}; {allowed}. Change it.", field=where)
         return int(value) if self.whole else float(value)
@@ -53,23 +60,23 @@ class NumberField:
 class FormReader:
     """Reads boxes by name and collects what is wrong, each with its place."""
 
-    def __init__(self, given: Given) -> None:
-        self.given, self.found = given, list[Problem]()
+    def __init__(self, values: Given) -> None:
+        self.values, self.problems = values, list[Problem]()
 
     def number(self, name: str, field: NumberField) -> Any:
         """A number; the field's lowest where it is wrong."""
         try:
-            return field.read(self.given[name], name)
+            return field.read(self.values[name], name)
         except LabError as error:
-            self.found.append(Problem(name, str(error)))
+            self.problems.append(Problem(name, str(error)))
             return int(field.low) if field.whole else field.low
 
-    def text(self, name: str, what: str, said: Any = None) -> str:
-        """A text that a tokenizer can take; ``said`` where it is one of several in a box."""
+    def text(self, name: str, what: str, content: Any = None) -> str:
+        """A text that a tokenizer can take; ``content`` where it is one of several in a box."""
         try:
-            return check_text(str((self.given[name] if said is None else said) or ""), what, name)
+            return check_text(str((self.values[name] if content is None else content) or ""), what, name)
         except LabError as error:
-            self.found.append(Problem(name, str(error)))
+            self.problems.append(Problem(name, str(error)))
             return ""
 
     def attempt(self, place: str | Callable[[str], str], read: Callable[[], Any]) -> Any:
@@ -77,13 +84,15 @@ class FormReader:
         try:
             return read()
         except LabError as error:
-            found = error.found if isinstance(error, Problems) else (Problem(error.field or "", str(error)),)
-            for problem in found:
+            for problem in problems_of(error):
                 where = place if isinstance(place, str) else place(problem.field)
-                self.found.append(Problem(where, problem.message))
+                self.problems.append(Problem(where, problem.message))
         return None
 
-    def done(self) -> None:
-        """Refuse it if anything was wrong."""
-        if self.found:
-            raise Problems(self.found)
+    def check(self) -> None:
+        """
+        Raises:
+            Problems: something was wrong.
+        """
+        if self.problems:
+            raise Problems(self.problems)

@@ -1,4 +1,4 @@
-"""Whom something is counted for: an address as the server sees it, and the bytes that came from it lately."""
+"""Addresses by which the server counts, and the bytes that came from each lately."""
 
 import ipaddress
 import threading
@@ -6,22 +6,22 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 
-LEAST = 1 << 16  # bytes that something is counted for at least
+LEAST = 1 << 16  # bytes that each item counts at least, as it costs to handle
 
 
 def address_of(host: str) -> str:
-    """Whom a host's requests are counted for: itself, of IPv6 its network (/64)."""
+    """The address that a host's requests are counted for: its own, of IPv6 its network (/64)."""
     try:
-        found = ipaddress.ip_address(host.partition("%")[0])
+        address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return host[:64]
-    if found.version == 4:
+    if address.version == 4:
         return host
-    return str(ipaddress.ip_network((found, 64), strict=False))
+    return str(ipaddress.ip_network((address, 64), strict=False))
 
 
 class Volume:
-    """Bytes that came within some time; of what is small, as many as it costs to handle. Thread-safe.
+    """Counts the bytes that came within some time, :data:`LEAST` for each item at least. Thread-safe.
 
     Args:
         each: how many one address may send; ``together``: all of them.
@@ -45,7 +45,7 @@ class Volume:
             return self._used()
 
     def take(self, address: str, size: int) -> bool:
-        """Count so many bytes, if they may be."""
+        """Count so many bytes; False where they pass a limit."""
         size = max(size, LEAST)
         with self._guard:
             if self._used() + size > self.together or self._by_address[address] + size > self.each:

@@ -106,8 +106,7 @@ class Rooms:
             if member not in room.members and len(room.members) >= MOST_MEMBERS:
                 raise LabError(
                     f"This class room holds {MOST_MEMBERS} already, and no more are allowed. You can take "
-                    "the tour "
-                    "by yourself; leave the room out of the address."
+                    "the tour by yourself; leave the room out of the address."
                 )
             room.members.add(member)
             room.used = self._clock()
@@ -119,10 +118,10 @@ class Rooms:
     def vote(self, room: Room, member: str, choice: str) -> bool:
         """Count a prediction; the first one stands, and none counts behind the reveal."""
         with self._guard:
-            cast = room.votes.setdefault(room.step, {})
-            if member not in room.members or member in cast or room.reveal is not None:
+            votes = room.votes.setdefault(room.step, {})
+            if member not in room.members or member in votes or room.reveal is not None:
                 return False
-            cast[member] = choice
+            votes[member] = choice
             room.used = self._clock()
             return True
 
@@ -143,7 +142,7 @@ class Rooms:
             room.used = self._clock()
 
     def state(self, room_id: object) -> dict[str, int] | None:
-        """What every page of a room asks for every few seconds; it tells no prediction."""
+        """Counts that every page of a room asks for every few seconds; they reveal no prediction."""
         room = self.find(room_id)
         if room is None:
             return None
@@ -156,7 +155,7 @@ class Rooms:
                 del self._rooms[room.id]
 
 
-def member_token(given: object, otherwise: str) -> str:
-    """The token a browser gave itself, if it is one."""
-    fine = isinstance(given, str) and 16 <= len(given) <= MOST_TOKEN and given.isascii() and given.isalnum()
-    return str(given) if fine else otherwise
+def member_token(token: object, otherwise: str) -> str:
+    """The token that a browser gave itself, if it is valid, else ``otherwise``."""
+    valid = isinstance(token, str) and 16 <= len(token) <= MOST_TOKEN and token.isascii() and token.isalnum()
+    return str(token) if valid else otherwise

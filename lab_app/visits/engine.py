@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def work(*, alone: bool = False) -> Callable[[F], F]:
     """Mark a method as work: a generator of events that takes a while. It is counted, and it does not begin
-    while the lab is stopping. ``alone``: it follows from its arguments and from nothing done before it."""
+    while the lab is stopping. ``alone``: its result depends on its arguments alone, not on earlier work."""
 
     def mark(method: F) -> F:
         method.work = "alone" if alone else "stateful"  # type: ignore[attr-defined]
@@ -97,7 +97,7 @@ class Engine(Protocol):
         """``.seconds``, ``.bytes`` and ``.tokens`` of ``count`` runs."""
 
     def familiarity(self, request: RunRequest) -> Outlook | None:
-        """What the request's prompts let expect of dense's answer; None where that is not known."""
+        """How likely dense's answer is wrong, by the request's prompts; None where that is not known."""
 
     def pools(self, request: RunRequest) -> tuple[PoolState, ...]:
         """The pools that the request's methods would use."""
@@ -106,7 +106,7 @@ class Engine(Protocol):
         """Bytes of the keys and values behind a run, as far as they are still held."""
 
     def tensors(self, record: RunRecord) -> bytes:
-        """They themselves, as a safetensors file."""
+        """The keys and values behind a run, as a safetensors file."""
 
     @property
     def held(self) -> int:
@@ -128,8 +128,8 @@ class Model(Protocol):
 
 
 def _marked(*kinds: str) -> frozenset[str]:
-    return frozenset(name for name, found in vars(Engine).items() if getattr(found, "work", None) in kinds)
+    return frozenset(name for name, method in vars(Engine).items() if getattr(method, "work", None) in kinds)
 
 
 WORK = _marked("stateful", "alone")  # names of the methods that are work
-ALONE = _marked("alone")  # and of those that need nothing done before
+ALONE = _marked("alone")  # and of those that do not depend on earlier work

@@ -1,4 +1,4 @@
-"""What a visitor is told who waits for the model, or finds every place taken."""
+"""Messages to visitors who wait for the model, or find every place taken."""
 
 WAITING = "Others have the model: {before} before you."
 WAITING_TIME = "Expected wait: {about}, as the last runs went."

@@ -11,13 +11,13 @@ from backend.base.errors import RunCancelled
 from lab_app.visits.messages import WAITING, WAITING_TIME
 from viz.base.format import duration, plural
 
-MEASURED = 16  # the last turns, from which a wait is expected
-TOLD_SECONDS = 3.0  # a browser that has gone is noticed when it is told something
+MEASURED = 16  # the last turns, whose average gives the expected wait
+REPORT_SECONDS = 3.0  # a browser that has gone is noticed when something is sent to it
 
 
 @dataclass(eq=False)
 class Ticket:
-    """A place in the line; ``together``: what it stands for can go on beside others of its kind."""
+    """A place in the line; ``together``: its run can go on beside others that can."""
 
     together: bool = False
 
@@ -61,7 +61,7 @@ class ModelQueue:
         if not before:
             return True
         first = islice(self._tickets, before + 1)
-        return before < self.width and all(known.together for known in first)
+        return before < self.width and all(other.together for other in first)
 
     def leave(self, ticket: Ticket) -> None:
         """Give the turn, or the place in line, away."""
@@ -80,10 +80,10 @@ class ModelQueue:
         with self._changed:
             if not self._lasted or not before:
                 return None
-            if together and all(known.together for known in islice(self._tickets, before + 1)):
+            if together and all(other.together for other in islice(self._tickets, before + 1)):
                 before = max(1, before - self.width + 1)  # so many have to end
-            usual = sum(self._lasted) / len(self._lasted)
-            return max(0.0, usual - (self._clock() - self._began)) + usual * (before - 1)
+            average = sum(self._lasted) / len(self._lasted)
+            return max(0.0, average - (self._clock() - self._began)) + average * (before - 1)
 
 
 class QueuePlace:
@@ -102,22 +102,22 @@ class QueuePlace:
     def describe(self, before: int) -> str:
         """Position and expected wait, for the person who waits."""
         expected = self.turns.expected(before, self.ticket.together)
-        told = WAITING.format(before=plural(before, "run"))
-        return told if expected is None else f"{told} {WAITING_TIME.format(about=duration(expected))}"
+        position = WAITING.format(before=plural(before, "run"))
+        return position if expected is None else f"{position} {WAITING_TIME.format(about=duration(expected))}"
 
 
 def wait_for_turn(
     place: QueuePlace, cancel: threading.Event | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[str]:
-    """Wait for the turn; says where one stands whenever that changes, and every few seconds.
+    """Wait for the turn; yields the position whenever it changes, and every few seconds.
 
     Raises:
         RunCancelled: ``cancel`` was set meanwhile.
     """
-    known, told = 0, 0.0
+    last, last_time = 0, 0.0
     while before := place(0.2):
         if cancel is not None and cancel.is_set():
             raise RunCancelled("Stopped while waiting.")
-        if before != known or clock() - told >= TOLD_SECONDS:
-            known, told = before, clock()
+        if before != last or clock() - last_time >= REPORT_SECONDS:
+            last, last_time = before, clock()
             yield place.describe(before)

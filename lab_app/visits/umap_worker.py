@@ -19,37 +19,37 @@ MAP = "anchor_map"
 
 
 class LayoutWorker:
-    """Layouts by the points that they lay out."""
+    """Computes layouts in one thread, and keeps the latest by their points."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[bytes, Future[Any]] = OrderedDict()
-        self._asked: SimpleQueue[tuple[Future[Any], Any]] = SimpleQueue()
+        self._layouts: OrderedDict[bytes, Future[Any]] = OrderedDict()
+        self._requests: SimpleQueue[tuple[Future[Any], Any]] = SimpleQueue()
         self._worker: threading.Thread | None = None
         self._guard = threading.Lock()
 
     def _work(self) -> None:
         """One layout after the other. The thread is a daemon's: a server that stops does not wait for it."""
         while True:
-            future, points = self._asked.get()
+            future, points = self._requests.get()
             try:
                 future.set_result(umap_layout(points))
-            except Exception as error:  # told beside the map
+            except Exception as error:  # shown beside the map
                 future.set_exception(error)
 
     def layout(self, points: Any) -> Future[Any]:
-        """The layout of points (texts, components): there, or on its way."""
+        """The layout of points (texts, components): finished or pending."""
         key = repr(points.shape).encode() + points.tobytes()
         with self._guard:
-            if key not in self._known:
-                self._known[key] = Future()
-                self._asked.put((self._known[key], points))
+            if key not in self._layouts:
+                self._layouts[key] = Future()
+                self._requests.put((self._layouts[key], points))
                 if self._worker is None:
                     self._worker = threading.Thread(target=self._work, name="umap", daemon=True)
                     self._worker.start()
-            self._known.move_to_end(key)
-            while len(self._known) > KEPT:
-                self._known.popitem(last=False)
-            return self._known[key]
+            self._layouts.move_to_end(key)
+            while len(self._layouts) > KEPT:
+                self._layouts.popitem(last=False)
+            return self._layouts[key]
 
     def completed(
         self, views: Sequence[FigureView | Panel], record: RunRecord, chosen: Selection, seconds: float = 0.0
@@ -61,12 +61,12 @@ class LayoutWorker:
         pool = mapped_pool(record, chosen.agent, method, chosen.span)
         if pool is None:
             return tuple(views)
-        found = self.layout(pool[1].points)
-        wait([found], seconds)
-        if not found.done():
+        layout = self.layout(pool[1].points)
+        wait([layout], seconds)
+        if not layout.done():
             return tuple(views)
-        drawn = anchor_map(record, chosen.agent, method, chosen.span, _result(found))
-        return tuple(drawn if view.key == MAP else view for view in views)
+        figure = anchor_map(record, chosen.agent, method, chosen.span, _result(layout))
+        return tuple(figure if view.key == MAP else view for view in views)
 
     def pending(self, record: RunRecord, chosen: Selection) -> bool:
         """Is the layout of this selection's map still on its way?"""
@@ -74,11 +74,11 @@ class LayoutWorker:
         return pool is not None and not self.layout(pool[1].points).done()
 
 
-def _result(found: Future[Any]) -> Any:
+def _result(layout: Future[Any]) -> Any:
     """A layout, or why there is none."""
-    error = found.exception()
+    error = layout.exception()
     if error is None:
-        return found.result()
+        return layout.result()
     if isinstance(error, ValueError):
         return str(error)
     LOG.warning("UMAP failed: %s", error)

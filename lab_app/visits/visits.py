@@ -31,15 +31,15 @@ KEPT_RECORDS = 6
 RECORD_BYTES = 64 << 20  # of one record, unpacked, and of all that a visit keeps beside the one on the screen
 DAY = 86400.0
 STORED_A_DAY = (64 << 20, 256 << 20)  # bytes of runs that one address may share, and all of them
-ACTIVE_SECONDS = 120.0  # after what somebody did, in which nobody else is given the place
+ACTIVE_SECONDS = 120.0  # after a visitor's last action, in which nobody else gets the place
 LEFT_SECONDS = 60.0  # a browser that has gone may come back: a reload of the network, a laptop's lid
 
 
-class Kept(NamedTuple):
+class StoredResult(NamedTuple):
     """A measurement that a visit keeps, and the token that downloads it."""
 
     token: str
-    record: Any  # of a study; whoever asks knows which by its kind
+    record: Any  # of the study of this kind
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Visit:
     shown: str | None = None  # id of the record on the screen
     cancel: threading.Event | None = None
     measuring: bool = False
-    results: dict[str, Kept] = field(default_factory=dict)  # the last measurement of each kind
+    results: dict[str, StoredResult] = field(default_factory=dict)  # the last measurement of each kind
     stored: int = 0  # how many runs the visit has shared
     pages: dict[str, Any] = field(default_factory=dict)  # what the pages remember, by their keys
     used: float = field(default_factory=time.monotonic)
@@ -60,7 +60,7 @@ class Visit:
     browser: str = ""  # by which the server knows the tab that it belongs to
     address: str = ""  # where it comes from, for what is counted by that
     called: bool = False  # a program's, not a page's
-    left: float | None = None  # when that tab went away
+    left_at: float | None = None  # when that tab went away
 
     @property
     def busy(self) -> bool:
@@ -72,7 +72,7 @@ class Visit:
         token = secrets.token_urlsafe(18)
         self.records[token] = record
         self.shown = token if show else self.shown
-        sizes = {known: record_bytes(kept) for known, kept in self.records.items()}
+        sizes = {key: record_bytes(stored) for key, stored in self.records.items()}
         for old in list(self.records):
             few = len(self.records) <= KEPT_RECORDS
             if old in (self.shown, token) or (few and sum(sizes.values()) <= RECORD_BYTES):
@@ -82,13 +82,13 @@ class Visit:
 
     def keep_result(self, kind: str, record: Any) -> str:
         """Remember a measurement in the place of the last of its kind; the token that downloads it."""
-        self.results[kind] = Kept(secrets.token_urlsafe(18), record)
+        self.results[kind] = StoredResult(secrets.token_urlsafe(18), record)
         return self.results[kind].token
 
     def result(self, kind: str) -> Any:
         """The last measurement of a kind; None where there is none."""
-        found = self.results.get(kind)
-        return None if found is None else found.record
+        entry = self.results.get(kind)
+        return None if entry is None else entry.record
 
     @property
     def record(self) -> RunRecord | None:
@@ -118,7 +118,9 @@ class VisitStore:
         self._guard = threading.Lock()
         self.turns = ModelQueue(width=self.limits.together)
         self.rooms = Rooms(clock)
-        self.gone: Callable[[str], None] = lambda browser: None  # told whose visit is over
+        self.on_end: Callable[[str], None] = lambda browser: (
+            None
+        )  # called with the browser whose visit is over
 
     @property
     def model(self) -> Model:
@@ -129,7 +131,7 @@ class VisitStore:
             return self._model
 
     def engine(self) -> Engine:
-        """An engine session of no visit, for a run that shall find nothing. Let it forget afterwards."""
+        """A fresh engine session outside any visit. Call its ``forget`` afterwards."""
         return self._engine(self.model)
 
     @property
@@ -154,15 +156,15 @@ class VisitStore:
         that have been idle longest. Whoever has just done something keeps the place, for else a crowd would
         only push one another out, and nobody would see a run's end; but no address keeps more places than
         the newcomer's would have."""
-        taken = Counter(visit.address for visit in self._visits.values())
-        fair, active = taken[address] + 1, self._clock() - ACTIVE_SECONDS
-        found = [
+        places = Counter(visit.address for visit in self._visits.values())
+        fair, active = places[address] + 1, self._clock() - ACTIVE_SECONDS
+        candidates = [
             visit
             for visit in self._visits.values()
             if not visit.busy
-            and (visit.left is not None or visit.used < active or taken[visit.address] > fair)
+            and (visit.left_at is not None or visit.used < active or places[visit.address] > fair)
         ]
-        return sorted(found, key=lambda visit: (visit.left is None, visit.used))
+        return sorted(candidates, key=lambda visit: (visit.left_at is None, visit.used))
 
     def open(self, browser: str = "", address: str = "") -> Visit:
         """A new visit, for a tab of a browser at an address.
@@ -195,14 +197,14 @@ class VisitStore:
             LabError: it has ended.
         """
         with self._guard:
-            found = self._visits.get(visit_id)
-            if found is None:
+            visit = self._visits.get(visit_id)
+            if visit is None:
                 raise LabError(
                     "This page was idle for too long and its session has ended. "
                     "Reload the page; nothing typed is lost until then."
                 )
-            found.used, found.left = self._clock(), None
-            return found
+            visit.used, visit.left_at = self._clock(), None
+            return visit
 
     def close(self, visit_id: str) -> None:
         """End a visit and free what it holds."""
@@ -216,9 +218,9 @@ class VisitStore:
     def leave(self, browser: str) -> None:
         """A tab went away: what it runs is stopped, and soon its visit ends."""
         with self._guard:
-            found = [v for v in self._visits.values() if browser and v.browser == browser]
-            for visit in found:
-                visit.left = self._clock()
+            visits = [v for v in self._visits.values() if browser and v.browser == browser]
+            for visit in visits:
+                visit.left_at = self._clock()
                 if visit.cancel is not None:
                     visit.cancel.set()
 
@@ -227,7 +229,7 @@ class VisitStore:
         with self._guard:
             for visit in self._visits.values():
                 if browser and visit.browser == browser:
-                    visit.left = None
+                    visit.left_at = None
 
     def sweep(self) -> int:
         """End the visits whose time is over; how many those were."""
@@ -241,7 +243,7 @@ class VisitStore:
                 and (
                     now - visit.used > idle
                     or now - visit.began > most
-                    or (visit.left is not None and now - visit.left > LEFT_SECONDS)
+                    or (visit.left_at is not None and now - visit.left_at > LEFT_SECONDS)
                 )
             ]
             for visit in over:
@@ -250,13 +252,13 @@ class VisitStore:
         return len(over)
 
     def _end(self, over: Iterable[Visit]) -> None:
-        """Free what visits hold that are held no more."""
+        """Free what ended visits hold."""
         for visit in over:
             visit.engine.forget()
             with self._guard:
-                there = any(other.browser == visit.browser for other in self._visits.values())
-            if visit.browser and not there:
-                self.gone(visit.browser)
+                present = any(other.browser == visit.browser for other in self._visits.values())
+            if visit.browser and not present:
+                self.on_end(visit.browser)
 
     def record(self, token: str) -> RunRecord | None:
         """A record by its download token."""
@@ -271,8 +273,8 @@ class VisitStore:
     def result(self, kind: str, token: str) -> Any:
         """A measurement of a kind by its download token."""
         with self._guard:
-            held = [v.results[kind] for v in self._visits.values() if kind in v.results]
-        return next((kept.record for kept in held if kept.token == token), None)
+            entries = [v.results[kind] for v in self._visits.values() if kind in v.results]
+        return next((entry.record for entry in entries if entry.token == token), None)
 
     @contextmanager
     def in_line(self, together: bool = False) -> Iterator[QueuePlace]:
@@ -294,15 +296,15 @@ def record_bytes(record: RunRecord) -> int:
 
 
 def keep_swept(lab: VisitStore, seconds: float = 15.0) -> threading.Thread:
-    """End visits whose time is over and give the system what they held, every few seconds, as long as the lab
-    is there."""
-    known, pause = weakref.ref(lab), threading.Event()
+    """Every few seconds, end visits whose time is over and return their memory to the system, as long as the
+    lab exists."""
+    reference, pause = weakref.ref(lab), threading.Event()
 
     def work() -> None:
-        while not pause.wait(seconds) and (found := known()) is not None:
-            found.sweep()
-            del found
-            trim()  # also for those who left otherwise, and for what runs freed
+        while not pause.wait(seconds) and (store := reference()) is not None:
+            store.sweep()
+            del store
+            trim()  # also after other ends of visits, and after runs
 
     thread = threading.Thread(target=work, name="sweeper", daemon=True)
     thread.start()

@@ -54,7 +54,7 @@ def test_what_was_asked_for_stands_beside_what_was_measured() -> None:
     speed = script("speed")
     page = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
     [batch] = [r for r in speed.reports() if r["bench"] == "decode"]
-    assert speed.asked(4, batch["ratio"]) in page
+    assert speed.met_target(4, batch["ratio"]) in page
     for (shape, tokens, _), wanted in speed.ASKED.items():
         mine = [line for line in page.splitlines() if line.startswith(f"| {shape} | {tokens} |")]
         assert shape == speed.ON_A_GPU or any(f"| {wanted:g}: " in line for line in mine)

@@ -80,7 +80,7 @@ def read(visit: Visit, given: Given) -> RunRequest:
     turns = reader.number("turns", NumberField(text.LOOP_TURNS, *LIMITS["turns"]))
     values = reader.attempt("question", lambda: loop_pipeline(turns).check_values({QUESTION: question}))
     methods = reader.attempt("methods", lambda: chosen_methods(given, MOST_COLUMNS))
-    reader.done()
+    reader.check()
     asked = state(visit).example
     known = asked.answer if asked is not None and dict(asked.values) == values else None
     request = LoopRequest(methods, turns=turns, modes=(mode,)).episode(Example(values, known), mode)
@@ -157,7 +157,7 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
                 outcomes += event.outcomes
                 writing, drawn = {}, 0.0
             elif isinstance(event, Progress):
-                said, done = html.said_by(event), event.done
+                said, done = html.progress_text(event), event.done
             if time.monotonic() - drawn >= REDRAW_SECONDS:
                 drawn = time.monotonic()
                 yield {

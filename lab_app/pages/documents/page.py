@@ -85,14 +85,14 @@ def read(visit: Visit, given: Given) -> RunRequest:
     texts = given["text"]
     for slot, document in enumerate(texts):
         if not document.strip():
-            reader.found.append(Problem(f"text_{slot}", text.DOCUMENT_EMPTY.format(number=slot + 1)))
+            reader.problems.append(Problem(f"text_{slot}", text.DOCUMENT_EMPTY.format(number=slot + 1)))
     values = {f"document_{i}": document for i, document in enumerate(texts, 1)}
     values[QUESTION] = str(given["question"] or "")
     pipeline = pipeline_of(len(texts))
-    if not reader.found:
+    if not reader.problems:
         values = reader.attempt(slot_of, lambda: pipeline.check_values(values))
     methods = reader.attempt("methods", lambda: chosen_methods(given, MOST_COLUMNS))
-    reader.done()
+    reader.check()
     same = asked is not None and sorted(asked.values.values()) == sorted(values.values())
     return RunRequest(
         pipeline, values, methods, "pinned", Decoding(max_new_tokens=pipeline.longest_answer),

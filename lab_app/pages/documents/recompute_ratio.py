@@ -40,8 +40,8 @@ def read(given: Given, preset: str, page: RunRequest | None) -> BlendRequest:
     numbers = {name: reader.number(name, field) for name, field in NUMBERS.items()}
     own = given["ratio_source"] != "drawn"
     if own and page is None:
-        reader.found.append(Problem("measure", PAGE_WRONG))
-    reader.done()
+        reader.problems.append(Problem("measure", PAGE_WRONG))
+    reader.check()
     if own and page is not None:
         return BlendRequest(page.pipeline, (dict(page.values),), ratios=RATIOS)
     kind = load_preset(preset)

@@ -38,9 +38,9 @@ def read(visit: Visit, given: Given) -> DocumentRequest:
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    reader = FormReader(SECTION.asked(given))
+    reader = FormReader(SECTION.box_values(given))
     numbers = {name: reader.number(name, field) for name, field in NUMBERS.items()}
-    reader.done()
+    reader.check()
     weights = tuple(str(name) for name in given["trained_weights"] or ())
     return DocumentRequest(weights, numbers["questions"], numbers["seed"])
 

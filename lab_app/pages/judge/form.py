@@ -22,11 +22,13 @@ def read_settings(reader: FormReader, candidates: int) -> dict[str, Any]:
     """Criterion, protocol, orders, methods and pools: what a single problem and a set share."""
     from backend.methods.registry import method_names
 
-    given = reader.given
+    given = reader.values
     if given["criterion"] not in CRITERIA:
-        reader.found.append(Problem("criterion", f"There is no criterion {str(given['criterion'])[:30]!r}."))
+        reader.problems.append(
+            Problem("criterion", f"There is no criterion {str(given['criterion'])[:30]!r}.")
+        )
     if given["protocol"] not in PROTOCOLS:
-        reader.found.append(Problem("criterion", f"There is no protocol {str(given['protocol'])[:30]!r}."))
+        reader.problems.append(Problem("criterion", f"There is no protocol {str(given['protocol'])[:30]!r}."))
     shuffles, seed = (reader.number(name, text.JUDGE_NUMBERS[name]) for name in ("shuffles", "seed"))
     kinds = {
         "identity": "identity",
@@ -34,7 +36,7 @@ def read_settings(reader: FormReader, candidates: int) -> dict[str, Any]:
         "all": "all",
     }
     if given["order"] not in kinds:
-        reader.found.append(Problem("order", "Choose one of the kinds of orders."))
+        reader.problems.append(Problem("order", "Choose one of the kinds of orders."))
     orders = reader.attempt("order", lambda: read_orders(kinds.get(given["order"], "identity"), candidates))
     every = len(method_names())
     methods = reader.attempt("methods", lambda: chosen_methods(given, every)) or ()

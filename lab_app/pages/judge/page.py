@@ -101,15 +101,15 @@ def read(visit: Visit, given: Given) -> JudgeRequest:
     for slot, said in enumerate(texts):
         if not said.strip():
             message = text.CANDIDATE_EMPTY.format(number=slot + 1)
-            reader.found.append(Problem(f"text_{slot}", message))
+            reader.problems.append(Problem(f"text_{slot}", message))
         else:
             reader.text(f"text_{slot}", f"Candidate {slot + 1}", said)
     question = reader.text("question", "The question")
-    if not question.strip() and not any(p.field == "question" for p in reader.found):
-        reader.found.append(Problem("question", "The question is empty. Write some text."))
+    if not question.strip() and not any(p.field == "question" for p in reader.problems):
+        reader.problems.append(Problem("question", "The question is empty. Write some text."))
     expected = reader.text("expected", text.JUDGE_EXPECTED).strip() or None
     settings = read_settings(reader, len(texts))
-    reader.done()
+    reader.check()
     problem = as_written(mine, question, texts, given["source"], expected)
     if problem is None:
         candidates = tuple(Candidate(said, f"agent {i}") for i, said in enumerate(texts, 1))
@@ -213,11 +213,11 @@ def write(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
         mine, reader = state(visit), FormReader(given)
         question = reader.text("question", "The question")
         if not question.strip():
-            reader.found.append(Problem("question", "The question is empty. Write some text."))
+            reader.problems.append(Problem("question", "The question is empty. Write some text."))
         expected = reader.text("expected", text.JUDGE_EXPECTED).strip() or None
         temperature = reader.number("temperature", text.JUDGE_NUMBERS["temperature"])
         regime = read_regime(given["source"], "parallel")
-        reader.done()
+        reader.check()
         mine.writes += 1
         request = JudgeRequest(
             regime, (JudgeProblem(1, question, (), regime, expected),), 1, candidates=len(given["text"]),

@@ -42,7 +42,7 @@ def read(given: Given) -> JudgeRequest:
     reader = FormReader(given)
     found = {name: reader.number(name, text.JUDGE_SET_NUMBERS[name]) for name in USUAL}
     shared = read_settings(reader, found["candidates"])
-    reader.done()
+    reader.check()
     regime = read_regime(given["set_source"])
     sampling = Decoding(CANDIDATE_TOKENS, 1.0, 1.0, found["set_seed"])
     return JudgeRequest(

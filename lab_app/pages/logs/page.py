@@ -167,7 +167,7 @@ def asked(visit: Visit, given: Given) -> LogToRead:
     reader = FormReader(given)
     numbers = {name: reader.number(name, field) for name, field in text.LOGS_NUMBERS.items()}
     methods = reader.attempt("methods", partial(chosen_methods, given, MOST_COLUMNS))
-    reader.done()
+    reader.check()
     log = state(visit).log
     reading = ReadingRequest(
         tuple(method for method in methods if not method.reference), numbers["sample"], numbers["budget"],

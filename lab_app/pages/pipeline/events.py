@@ -14,9 +14,9 @@ from lab_app.pages.pipeline.live import change
 from lab_app.pages.pipeline.sections import SECTIONS
 from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.pages.pipeline.sharing.events import CARRY, connect_sharing
-from lab_app.ui import html, initial_state
+from lab_app.ui import html, initial_state, text
 from lab_app.ui.measurement import Section
-from lab_app.ui.one_run import cancelled, unexpected
+from lab_app.ui.one_run import cancelled
 from lab_app.ui.page import QUIET
 from lab_app.ui.page_widgets import merged
 from lab_app.ui.run_results import span_of_token
@@ -192,6 +192,6 @@ class Arrival:
             return {self.page.session: visit_id, **initial_state.missing(seen, self.first)}
         except LabError as error:
             return self.page.applied({"status": html.status(str(error), "error")})
-        except Exception as error:
+        except Exception:
             LOG.exception("a visit could not begin")
-            return self.page.applied({"status": html.status(unexpected(error), "error")})
+            return self.page.applied({"status": html.status(text.UNEXPECTED, "error")})

@@ -148,7 +148,7 @@ def read_request(form: Form, example: Example | None = None) -> RunRequest:
         values = attempt(lambda: pipeline.check_values({n: form.values.get(n, "") for n in pipeline.inputs}))
     methods = attempt(lambda: chosen_methods(form))
     controls = attempt(lambda: read_controls({key: getattr(form, key) for key in REQUEST_CONTROLS}))
-    reader.done()
+    reader.check()
     same = example is not None and all(values.get(k) == v for k, v in example.values.items())
     return RunRequest(
         pipeline, values, methods, **controls,

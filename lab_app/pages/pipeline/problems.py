@@ -7,21 +7,14 @@ from lab_app.pages.pipeline.state import state
 from lab_app.ui import html
 from lab_app.ui.scenarios import find_preset
 from lab_app.ui.types import Update
-from lab_app.ui.validation import Problem, Problems
+from lab_app.ui.validation import problems_of
 from lab_app.visits.visits import Visit
 
 
 def problems(error: LabError | None, visit: Visit | None = None, form: Form | None = None) -> Update:
     """Messages beside their fields; what has no field of its own goes under the Run button."""
-    found = (
-        error.found
-        if isinstance(error, Problems)
-        else [Problem(error.field or "", str(error))]
-        if error
-        else []
-    )
     grouped: dict[str, str] = {}
-    for problem in found:
+    for problem in problems_of(error):
         slot = slot_of(problem.field, visit, form)
         grouped[slot] = grouped.get(slot, "") + html.error(problem.message)
     return {"errors": grouped}

@@ -10,7 +10,7 @@ from backend.records.events import Event, Progress
 from lab_app.ui import html, text
 from lab_app.ui.streaming import REDRAW_SECONDS
 from lab_app.ui.types import Update
-from lab_app.visits.queue import TOLD_SECONDS, wait_for_turn
+from lab_app.visits.queue import REPORT_SECONDS, wait_for_turn
 from lab_app.visits.visits import VisitStore
 
 
@@ -34,7 +34,7 @@ def paced(run: Callable[[], Iterator[Update]], cancel: threading.Event) -> Itera
             until = time.monotonic() + error.seconds
         while (left := until - time.monotonic()) > 0:
             yield {"status": html.status(text.PACED.format(seconds=math.ceil(left)), "waiting")}
-            if cancel.wait(min(left, TOLD_SECONDS)):
+            if cancel.wait(min(left, REPORT_SECONDS)):
                 raise RunCancelled("Stopped while waiting.")
 
 

@@ -17,7 +17,7 @@ from backend.reproduce.reader import FOLDER, read_printed, read_tables
 from backend.reproduce.registry import find, printed, reproductions
 from backend.reproduce.spec import PAPERS, Column, GroupPlan, SweepPlan
 from lab_app.cli.main import COMMANDS, commands
-from lab_app.cli.reproduce import typed
+from lab_app.cli.reproduce import command_line
 
 ROOT = FOLDER.parents[1]
 TABLE: dict[str, Any] = {
@@ -185,7 +185,7 @@ def test_a_printed_figure_is_called_unmeasured_where_no_report_of_its_entry_is_s
 def test_the_saved_command_has_every_number_that_was_typed() -> None:
     said = "kvlab reproduce judges-table-1 --requests 3 --warmup 10 --warmups 20 --training-steps 0 --seed 4"
     given = commands().commands["reproduce"].make_context("reproduce", said.split()[2:]).params
-    assert typed(given) == said
+    assert command_line(given) == said
 
 
 def test_a_figure_says_where_it_is_or_why_not(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from fake_session import FakeModel, FakeSession
 
 from backend.base.errors import ModelError
 from lab_app.app import build_app
-from lab_app.server.index_cache import KEPT, KeptIndex
+from lab_app.server.index_cache import MOST_ADDRESSES, IndexCache
 from lab_app.ui import initial_state as first_paint
 from lab_app.visits.visits import VisitStore
 
@@ -146,7 +146,7 @@ async def get(app: Any, path: str = "/", query: str = "", **headers: str) -> byt
 def test_the_page_is_rendered_once_for_each_address() -> None:
     async def visit() -> None:
         page = Page()
-        app = KeptIndex(page)
+        app = IndexCache(page)
         together = await asyncio.gather(*(get(app, host="a", x_forwarded_for=str(n)) for n in range(5)))
         assert together == [b"1"] * 5
         assert await get(app, query="c=abc", host="a") == b"1"
@@ -154,9 +154,9 @@ def test_the_page_is_rendered_once_for_each_address() -> None:
         assert await get(app, host="a", x_forwarded_proto="https") == b"3"
         assert await get(app, query="deep_link=x", host="a") == b"4"
         assert await get(app, path="/config", host="a") == b"5"
-        for number in range(KEPT):
+        for number in range(MOST_ADDRESSES):
             await get(app, host=f"guessed-{number}")
-        assert await get(app, host="a") == str(6 + KEPT).encode(), "what is kept has a limit"
+        assert await get(app, host="a") == str(6 + MOST_ADDRESSES).encode(), "what is kept has a limit"
 
     asyncio.run(visit())
 
@@ -164,7 +164,7 @@ def test_the_page_is_rendered_once_for_each_address() -> None:
 def test_a_failed_rendering_is_not_kept() -> None:
     async def visit() -> None:
         page = Page(status=500)
-        app = KeptIndex(page)
+        app = IndexCache(page)
         assert [await get(app, host="a") for _ in range(2)] == [b"1", b"2"]
 
     asyncio.run(visit())

@@ -146,7 +146,7 @@ def test_the_page_reads_its_boxes(shipped: Callable[..., None], tiny_model: Load
     boxes = page.boxes((FORM,))
     values = [dict(box.value) if isinstance(box.value, dict) else box.value for box in boxes]
     values[boxes.index(page["agents_form"])]["weights_1"] = "tuned"
-    found = page.given(visit, (FORM,), page._sent(visit, (FORM,), values))[FORM]
+    found = page.box_values(visit, (FORM,), page._sent(visit, (FORM,), values))[FORM]
     assert found.weights == ("", "tuned", *("",) * (AGENT_SLOTS - 2))
     assert len(found.templates) == AGENT_SLOTS
     assert found.turns == 1, "what is read after the weights is still in its place"

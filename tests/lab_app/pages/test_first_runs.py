@@ -68,7 +68,7 @@ def test_run_repeats_it_and_an_edit_says_that_it_is_old(name: str) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_the_program_that_renews_them_asks_for_one_example_after_the_other(name: str) -> None:
     """An untouched page's request, as :mod:`scripts.record_pages` makes it."""
-    first, second = script("record_pages").asked(MODULES[name], 2, AT_FIRST[name])
+    first, second = script("record_pages").requests_of(MODULES[name], 2, AT_FIRST[name])
     assert first != second
 
 

@@ -35,7 +35,7 @@ from lab_app.pages.pipeline.form import read_request
 from lab_app.pages.pipeline.form_json import asks, form_from_json
 from lab_app.pages.pipeline.state import state as pipeline_state
 from lab_app.ui.page import PageBuilder
-from lab_app.visits.visits import Kept, Visit, VisitStore
+from lab_app.visits.visits import StoredResult, Visit, VisitStore
 from viz.judge.disagreement import gate_panel, gate_words
 from viz.judge.verdict_grid import baseline, grid_html, picks_html, repaired, sentence, slot_words, tone
 
@@ -465,7 +465,7 @@ def judged_set(problems: int, parted: set[int]) -> Judged:
 
 def test_a_gate_is_trained_on_the_judged_set(visit: Visit) -> None:
     assert "Judge a set first" in judge_gate.train(visit, {})["gate_status"]
-    visit.results["judged"] = Kept("token", judged_set(40, set(range(1, 40, 3))))
+    visit.results["judged"] = StoredResult("token", judged_set(40, set(range(1, 40, 3))))
     shown = judge_gate.train(visit, {})
     assert shown["gate_set.visible"] is True
     assert shown["gate_target"] == "every method"
@@ -489,7 +489,7 @@ def test_a_gate_is_trained_on_the_judged_set(visit: Visit) -> None:
 
 
 def test_a_set_without_flips_has_nothing_to_learn(visit: Visit) -> None:
-    visit.results["judged"] = Kept("token", judged_set(12, set()))
+    visit.results["judged"] = StoredResult("token", judged_set(12, set()))
     shown = judge_gate.train(visit, {})
     assert shown["gate_set.visible"] is False
     assert any("No gate could be trained" in str(v.values()) for v in shown["view_gate"]["views"])

@@ -13,7 +13,7 @@ from fake_record import make_record
 from fake_session import FakeModel, FakeSession
 
 from lab_app.app import App, build_app
-from lab_app.server.index_cache import KeptIndex
+from lab_app.server.index_cache import IndexCache
 from lab_app.server.placeholder_page import early_page, with_early_page
 
 
@@ -72,7 +72,7 @@ def ask(app: Any, query: bytes = b"", *headers: tuple[bytes, bytes]) -> tuple[di
 
 
 def test_the_document_is_sent_compressed_to_who_can_read_it() -> None:
-    app = KeptIndex(Framework(), early="<p>seen</p>")
+    app = IndexCache(Framework(), early="<p>seen</p>")
     whole = b"<body><p>seen</p><gradio-app></body>"
     for query in (b"", b"", b"deep_link=x"):
         headers, body = ask(app, query)

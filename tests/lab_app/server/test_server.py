@@ -138,7 +138,7 @@ def test_the_framework_forgets_who_left(
     kept = STATES[0].session_data
     assert found.tab in kept
     found.leave()
-    assert until(lambda: visit.left is not None)
+    assert until(lambda: visit.left_at is not None)
     assert found.tab in kept, "the tab may come back"
     now = lab[0]._clock()
     monkeypatch.setattr(lab[0], "_clock", lambda: now + LEFT_SECONDS + 1)
@@ -179,7 +179,7 @@ def test_a_visitor_who_closes_the_tab_in_a_run_leaves_nothing(
     visitor.do("kv-run", until=lambda message: "process_generating" in message and "is reading" in message)
     assert len(lab[0].turns) == 1
     visitor.leave()
-    assert until(lambda: visit.left is not None), "the server notices"
+    assert until(lambda: visit.left_at is not None), "the server notices"
     assert until(lambda: len(lab[0].turns) == 0 and not visit.busy), "the run ends and gives its turn away"
     monkeypatch.setattr("lab_app.visits.visits.LEFT_SECONDS", 0.0)
     assert until(lambda: lab[0].sweep() >= 0 and mine not in lab[0]._visits)
@@ -267,7 +267,7 @@ def test_the_soak_knows_the_page(lab: tuple[VisitStore, str], monkeypatch: pytes
     soak = Soak(lab[1], 600, seed=0)
     monkeypatch.setattr(soak, "sleep", lambda seconds: None)
     for seed in range(6):
-        soak.one(random.Random(seed), "127.0.0.1")
+        soak.one_visitor(random.Random(seed), "127.0.0.1")
     assert soak.failed == []
     assert soak.count["records"] >= 3
     assert {"run", "many", "sweep", "judge"} & set(soak.count), soak.count

@@ -295,7 +295,7 @@ def test_of_a_full_lab_no_address_keeps_more_places_than_others() -> None:
     with pytest.raises(LabError, match="All 3 places"):
         lab.open(address="10.0.0.2")
     lab.leave("")  # of no browser
-    crowd[1].left = clock.now
+    crowd[1].left_at = clock.now
     lab.open(address="10.0.0.2")
     assert not held(lab, crowd[1]), "whoever has gone makes room at once"
 

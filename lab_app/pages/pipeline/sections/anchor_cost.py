@@ -39,10 +39,10 @@ def read(visit: Visit, given: Given) -> AnchorCostRequest:
     Raises:
         Problems: every box that cannot be read.
     """
-    asked = SECTION.asked(given)
+    asked = SECTION.box_values(given)
     reader = FormReader(asked)
     found = {name: reader.attempt(name, partial(_numbers, asked[name], name)) for name in BOXES}
-    reader.done()
+    reader.check()
     return AnchorCostRequest(found["anchors"], found["lengths"], found["agents"][0])
 
 

@@ -41,9 +41,9 @@ def read(visit: Visit, given: Given) -> BlameRequest:
     if visit.record is None:
         raise OptionError(NO_RUN, field="run")
     chosen = choices(visit.record, given["pick_agent"], given["pick_method"], None)["selection"]
-    reader = FormReader(SECTION.asked(given))
+    reader = FormReader(SECTION.box_values(given))
     found = {name: reader.number(name, field) for name, field in NUMBERS.items()}
-    reader.done()
+    reader.check()
     return replace(BlameRequest(visit.record.request, chosen.method, chosen.agent), **found)
 
 

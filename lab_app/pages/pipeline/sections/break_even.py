@@ -117,21 +117,21 @@ def read_case(given: Given, here: Figures | None) -> tuple[Figures | None, Case]
     Raises:
         Problems: everything that is wrong.
     """
-    asked = SECTION.asked(given)
+    asked = SECTION.box_values(given)
     chosen, reader = asked["hardware"], FormReader(asked)
     numbers = {
         name: reader.number(name, field)
         for name, field in NUMBERS.items()
         if chosen == SHEET or name not in OF_SHEET
     }
-    wrong = {problem.field for problem in reader.found}
+    wrong = {problem.field for problem in reader.problems}
     if chosen == SHEET and asked["shape"] not in SHAPES:
-        reader.found.append(_unknown("shape", asked["shape"]))
+        reader.problems.append(_unknown("shape", asked["shape"]))
     if chosen not in (SHEET, HERE, *shipped()):
-        reader.found.append(_unknown("hardware", chosen))
+        reader.problems.append(_unknown("hardware", chosen))
     if not wrong & {"anchors", "mixed"} and numbers["mixed"] > numbers["anchors"]:
-        reader.found.append(Problem("mixed", MIXED.format(**numbers)))
-    reader.done()
+        reader.problems.append(Problem("mixed", MIXED.format(**numbers)))
+    reader.check()
     shared = round(numbers["prompt"] * numbers["shared"] / 100)
     counts = {name: numbers[name] for name in ("readers", "anchors", "mixed")}
     case = Case(numbers["prompt"], shared, round(shared * numbers["outside"] / 100), **counts)

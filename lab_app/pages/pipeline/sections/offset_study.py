@@ -92,7 +92,7 @@ def read(visit: Visit, given: Given) -> OffsetRequest:
     """
     problems: list[Problem] = []
     form: Form = given[FORM]
-    asked = SECTION.asked(given)
+    asked = SECTION.box_values(given)
     prefixes = divided(asked["prefixes"])
     samples, longest = 0, 96
     pipeline: Pipeline | None = None

@@ -53,10 +53,10 @@ def read(visit: Visit, given: Given) -> ProximityRequest:
     Raises:
         Problems: every number that is out of its range.
     """
-    asked = SECTION.asked(given)
+    asked = SECTION.box_values(given)
     reader = FormReader(asked)
     numbers = {name: reader.number(name, field) for name, field in NUMBERS.items()}
-    reader.done()
+    reader.check()
     return ProximityRequest(str(asked["prefix_a"] or ""), str(asked["prefix_b"] or ""), **numbers)
 
 
