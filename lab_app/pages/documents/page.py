@@ -44,20 +44,20 @@ READS = ("text", "question", "methods", OPTIONS)
 
 @dataclass
 class DocumentsState:
-    """What a visit's Documents page remembers; ``ran`` is what was last run, ``token`` its record's."""
+    """What a visit's Documents page remembers; ``request`` is what was last run, ``token`` its record's."""
 
     preset: str = EXAMPLES[0]
     example: Example | None = None
     next_example: int = 0
-    ran: RunRequest | None = None
+    request: RunRequest | None = None
     token: str = ""
     saved: bool = False  # what is shown is the saved run of a first visit
 
 
-def state(visit: Visit) -> DocumentsState:
+def state_of(visit: Visit) -> DocumentsState:
     """The visit's page."""
-    found: DocumentsState = visit.pages.setdefault(KEY, DocumentsState())
-    return found
+    state: DocumentsState = visit.pages.setdefault(KEY, DocumentsState())
+    return state
 
 
 @cache
@@ -65,8 +65,8 @@ def _wording() -> tuple[str, str, Agent, Pipeline]:
     """The reader's instruction, what leads in to the question, and the agent, as the preset words them."""
     pipeline = load_preset(EXAMPLES[0]).pipeline
     agent = pipeline.agents[0]
-    head, _, rest = agent.template.partition("Document 1:\n")
-    return head, rest[rest.rindex("\n", 0, rest.index("{" + QUESTION)) + 1 :], agent, pipeline
+    head, _, body = agent.template.partition("Document 1:\n")
+    return head, body[body.rindex("\n", 0, body.index("{" + QUESTION)) + 1 :], agent, pipeline
 
 
 def pipeline_of(count: int) -> Pipeline:
@@ -79,24 +79,24 @@ def pipeline_of(count: int) -> Pipeline:
     return dataclasses.replace(base, name=f"documents-{count}", title=title, declared=names, agents=(reader,))
 
 
-def read(visit: Visit, given: Given) -> RunRequest:
+def read(visit: Visit, inputs: Given) -> RunRequest:
     """What stands on the page as a checked request."""
-    reader, asked = FormReader(given), state(visit).example
-    texts = given["text"]
+    reader, example = FormReader(inputs), state_of(visit).example
+    texts = inputs["text"]
     for slot, document in enumerate(texts):
         if not document.strip():
             reader.found.append(Problem(f"text_{slot}", text.DOCUMENT_EMPTY.format(number=slot + 1)))
     values = {f"document_{i}": document for i, document in enumerate(texts, 1)}
-    values[QUESTION] = str(given["question"] or "")
+    values[QUESTION] = str(inputs["question"] or "")
     pipeline = pipeline_of(len(texts))
     if not reader.found:
         values = reader.attempt(slot_of, lambda: pipeline.check_values(values))
-    methods = reader.attempt("methods", lambda: chosen_methods(given, MOST_COLUMNS))
+    methods = reader.attempt("methods", lambda: chosen_methods(inputs, MOST_COLUMNS))
     reader.done()
-    same = asked is not None and sorted(asked.values.values()) == sorted(values.values())
+    same = example is not None and sorted(example.values.values()) == sorted(values.values())
     return RunRequest(
         pipeline, values, methods, "pinned", Decoding(max_new_tokens=pipeline.longest_answer),
-        expected=asked.answer if same and asked is not None else None,
+        expected=example.answer if same and example is not None else None,
     )  # fmt: skip
 
 
@@ -119,31 +119,35 @@ def page_errors(error: LabError | None) -> Update:
 
 def arrive(page: PageBuilder, visit: Visit) -> Update:
     """The saved run and what it asked, else the first example; and the methods that run here."""
-    mine, record = state(visit), first_run(page.lab.first_runs, KEY)
-    found = choose(visit, {"preset": mine.preset})
+    state, record = state_of(visit), first_run(page.lab.first_runs, KEY)
+    update = choose(visit, {"preset": state.preset})
     if record is not None:
         values = record.request.values
-        mine.example, mine.ran, mine.saved = Example(values, record.request.expected), record.request, True
-        mine.token = visit.keep(record, show=False)
-        found = fill_form(values) | render_run(visit, record)
-    return found | usable_methods(page) | documents_trained.arrive(visit)
+        state.example, state.request, state.saved = (
+            Example(values, record.request.expected),
+            record.request,
+            True,
+        )
+        state.token = visit.keep(record, show=False)
+        update = fill_form(values) | render_run(visit, record)
+    return update | usable_methods(page) | documents_trained.arrive(visit)
 
 
-def choose(visit: Visit, given: Given) -> Update:
+def choose(visit: Visit, inputs: Given) -> Update:
     """The first example of a kind."""
-    mine = state(visit)
-    if given["preset"] not in EXAMPLES:
-        raise PromptError(f"There are no examples {str(given['preset'])[:40]!r}. Choose one of the list.")
-    mine.preset, mine.next_example = given["preset"], 0
-    return next_example(visit, given)
+    state = state_of(visit)
+    if inputs["preset"] not in EXAMPLES:
+        raise PromptError(f"There are no examples {str(inputs['preset'])[:40]!r}. Choose one of the list.")
+    state.preset, state.next_example = inputs["preset"], 0
+    return next_example(visit, inputs)
 
 
-def next_example(visit: Visit, given: Given) -> Update:
+def next_example(visit: Visit, inputs: Given) -> Update:
     """The next example of the kind."""
-    mine = state(visit)
-    mine.example = found = preset_requests(load_preset(mine.preset), mine.next_example + 1)[-1]
-    mine.next_example += 1
-    return fill_form(found.values)
+    state = state_of(visit)
+    state.example = example = preset_requests(load_preset(state.preset), state.next_example + 1)[-1]
+    state.next_example += 1
+    return fill_form(example.values)
 
 
 def fill_form(values: Mapping[str, str]) -> Update:
@@ -152,19 +156,19 @@ def fill_form(values: Mapping[str, str]) -> Update:
     return {"text": texts, "question": values[QUESTION]}
 
 
-def refresh(visit: Visit, given: Given) -> Update:
+def refresh(visit: Visit, inputs: Given) -> Update:
     """What follows from what stands on the page: messages, the cost, and whether the results are old."""
-    mine, request = state(visit), None
+    state, request = state_of(visit), None
     try:
-        request = read(visit, given)
+        request = read(visit, inputs)
         update = page_errors(None) | {"cost": html.cost(visit.engine.estimate(request), 0, 0.0)}
     except LabError as error:
         update = page_errors(error) | {"cost": ""}
-    expected = mine.example if request is not None and request.expected is not None else None
-    update["expected"] = html.known_answer(expected, expected.values) if expected else ""
-    if visit.cancel is None and mine.ran is not None:
-        old = request is None or not same_request(request, mine.ran)
-        update["status"] = results_notice(old, mine.saved, text.DOCUMENTS_EDITED)
+    example = state.example if request is not None and request.expected is not None else None
+    update["expected"] = html.known_answer(example, example.values) if example else ""
+    if visit.cancel is None and state.request is not None:
+        old = request is None or not same_request(request, state.request)
+        update["status"] = results_notice(old, state.saved, text.DOCUMENTS_EDITED)
     return update
 
 
@@ -173,12 +177,12 @@ def same_request(a: RunRequest, b: RunRequest) -> bool:
     return dataclasses.replace(a, expected=None) == dataclasses.replace(b, expected=None)
 
 
-def current_request(visit: Visit, given: Given) -> tuple[str, RunRequest | None]:
+def current_request(visit: Visit, inputs: Given) -> tuple[str, RunRequest | None]:
     """The chosen kind of example, and what stands on the page; None where it is wrong."""
     try:
-        return state(visit).preset, read(visit, given)
+        return state_of(visit).preset, read(visit, inputs)
     except LabError:
-        return state(visit).preset, None
+        return state_of(visit).preset, None
 
 
 RATIO = documents_ratio.section(READS, current_request)
@@ -187,15 +191,15 @@ RATIO = documents_ratio.section(READS, current_request)
 # -- running
 
 
-def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
+def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
     """Read the documents under every method and show the record."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
-        request = read(visit, given)
+        request = read(visit, inputs)
         yield page_errors(None)
         record = yield from live(request, visit.engine.run(request, cancel=cancel))
-        mine = state(visit)
-        mine.ran, mine.token, mine.saved = request, visit.keep(record, show=False), False
+        state = state_of(visit)
+        state.request, state.token, state.saved = request, visit.keep(record, show=False), False
         yield render_run(visit, record)
 
     yield from one_run_in_turn(lab, visit, work, page_errors)
@@ -214,9 +218,9 @@ def render_run(visit: Visit, record: RunRecord) -> Update:
     }
 
 
-def open_in_pipeline(visit: Visit, given: Given) -> Update:
+def open_in_pipeline(visit: Visit, inputs: Given) -> Update:
     """The run on the pipeline's page, with all its figures."""
-    return open_run(visit, state(visit).token)
+    return open_run(visit, state_of(visit).token)
 
 
 # -- the widgets
@@ -271,7 +275,7 @@ def build_results(page: PageBuilder) -> None:
 
 def connect(page: PageBuilder) -> None:
     """What the widgets do."""
-    page.arrives(lambda visit, given: arrive(page, visit))
+    page.arrives(lambda visit, inputs: arrive(page, visit))
     page.follows(refresh, *READS, when=[page[name].input for name in ("cards", "asked", "chips")])
     page.on(page.event("preset"), choose, "preset", follow=True)
     page.on(page.event("next"), next_example, follow=True)

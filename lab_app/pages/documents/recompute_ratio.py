@@ -30,23 +30,23 @@ def boxes(section: Section) -> Sequence[Node]:
     return [fields.row(*numbers, source, section.button(), css="kv-measure")]
 
 
-def read(given: Given, preset: str, page: RunRequest | None) -> BlendRequest:
+def read(inputs: Given, preset: str, page: RunRequest | None) -> BlendRequest:
     """What is measured: the page's own prompt, or drawn ones of the kind ``preset``.
 
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    reader = FormReader({name: given[f"ratio_{name}"] for name in NUMBERS})
+    reader = FormReader({name: inputs[f"ratio_{name}"] for name in NUMBERS})
     numbers = {name: reader.number(name, field) for name, field in NUMBERS.items()}
-    own = given["ratio_source"] != "drawn"
-    if own and page is None:
+    from_page = inputs["ratio_source"] != "drawn"
+    if from_page and page is None:
         reader.found.append(Problem("measure", PAGE_WRONG))
     reader.done()
-    if own and page is not None:
+    if from_page and page is not None:
         return BlendRequest(page.pipeline, (dict(page.values),), ratios=RATIOS)
     kind = load_preset(preset)
-    drawn = preset_requests(kind, numbers["prompts"], numbers["seed"])
-    return BlendRequest(kind.pipeline, tuple(dict(example.values) for example in drawn), ratios=RATIOS)
+    examples = preset_requests(kind, numbers["prompts"], numbers["seed"])
+    return BlendRequest(kind.pipeline, tuple(dict(example.values) for example in examples), ratios=RATIOS)
 
 
 def facts(study: BlendStudy) -> str:
@@ -62,6 +62,6 @@ def section(reads: tuple[str, ...], above: Above) -> Section:
         "CacheBlend computes the tokens again whose cached values are furthest from true, as a share of all. "
         "Measured here against choosing at random, by the question’s attention and by the true error, under "
         "the exact mask and under the one that is shipped with CacheBlend.",
-        boxes, lambda visit, given: read(given, *above(visit, given)), views, facts, kind="blend",
+        boxes, lambda visit, inputs: read(inputs, *above(visit, inputs)), views, facts, kind="blend",
         reads=reads, page="documents", as_run=True,
     )  # fmt: skip

@@ -32,16 +32,16 @@ def boxes(section: Section) -> Sequence[Node]:
     ]
 
 
-def read(visit: Visit, given: Given) -> DocumentRequest:
+def read(visit: Visit, inputs: Given) -> DocumentRequest:
     """What is asked.
 
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    reader = FormReader(SECTION.asked(given))
+    reader = FormReader(SECTION.asked(inputs))
     numbers = {name: reader.number(name, field) for name, field in NUMBERS.items()}
     reader.done()
-    weights = tuple(str(name) for name in given["trained_weights"] or ())
+    weights = tuple(str(name) for name in inputs["trained_weights"] or ())
     return DocumentRequest(weights, numbers["questions"], numbers["seed"])
 
 
@@ -58,12 +58,12 @@ def views(study: DocumentStudy) -> Sequence[FigureView]:
 
 def arrive(visit: Visit) -> Update:
     """The weights that belong to the loaded model."""
-    known = visit.engine.trained_weights()
+    weights = visit.engine.trained_weights()
     return {
-        "trained_weights.choices": [(label, name) for name, label in known.items()],
-        "trained_weights": list(known)[:1],
-        "trained_weights.visible": bool(known),
-        "trained_none": "" if known else f'<p class="kv-help">{NONE}</p>',
+        "trained_weights.choices": [(label, name) for name, label in weights.items()],
+        "trained_weights": list(weights)[:1],
+        "trained_weights.visible": bool(weights),
+        "trained_none": "" if weights else f'<p class="kv-help">{NONE}</p>',
     }
 
 

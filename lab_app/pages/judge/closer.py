@@ -16,10 +16,10 @@ from lab_app.visits.visits import Visit
 
 def open_judged(visit: Visit, request: JudgeRequest, record: RunRecord, method: str) -> Update:
     """An order's run on Compare, looked at under a method."""
-    found = as_scenario(request, record)
-    bench = from_record(found)
-    said = text.OPENED if bench is None else text.JUDGE_OPENED
-    return show(visit, Bundle(found, bench), said, (str(found.agents[-1]), method, None))
+    scenario_run = as_scenario(request, record)
+    bench = from_record(scenario_run)
+    message = text.OPENED if bench is None else text.JUDGE_OPENED
+    return show(visit, Bundle(scenario_run, bench), message, (str(scenario_run.agents[-1]), method, None))
 
 
 def as_scenario(request: JudgeRequest, record: RunRecord) -> RunRecord:
@@ -28,9 +28,9 @@ def as_scenario(request: JudgeRequest, record: RunRecord) -> RunRecord:
     name = f"judge-{request.criterion}"
     if name not in preset_names():
         return record
-    pipeline = load_preset(name).pipeline.unrolled
-    asked = record.request.pipeline
-    same = [(p.agents[0].template, p.inputs) for p in (pipeline, asked)]
-    if same[0] != same[1] or request.slots_only:
+    scenario = load_preset(name).pipeline.unrolled
+    pipeline = record.request.pipeline
+    prompts = [(p.agents[0].template, p.inputs) for p in (scenario, pipeline)]
+    if prompts[0] != prompts[1] or request.slots_only:
         return record
-    return replace(record, request=replace(record.request, pipeline=pipeline))
+    return replace(record, request=replace(record.request, pipeline=scenario))

@@ -22,30 +22,30 @@ def read_settings(reader: FormReader, candidates: int) -> dict[str, Any]:
     """Criterion, protocol, orders, methods and pools: what a single problem and a set share."""
     from backend.methods.registry import method_names
 
-    given = reader.given
-    if given["criterion"] not in CRITERIA:
-        reader.found.append(Problem("criterion", f"There is no criterion {str(given['criterion'])[:30]!r}."))
-    if given["protocol"] not in PROTOCOLS:
-        reader.found.append(Problem("criterion", f"There is no protocol {str(given['protocol'])[:30]!r}."))
+    inputs = reader.given
+    if inputs["criterion"] not in CRITERIA:
+        reader.found.append(Problem("criterion", f"There is no criterion {str(inputs['criterion'])[:30]!r}."))
+    if inputs["protocol"] not in PROTOCOLS:
+        reader.found.append(Problem("criterion", f"There is no protocol {str(inputs['protocol'])[:30]!r}."))
     shuffles, seed = (reader.number(name, text.JUDGE_NUMBERS[name]) for name in ("shuffles", "seed"))
     kinds = {
         "identity": "identity",
         "shuffle": ",".join(["identity", *(f"shuffle:{seed + n}" for n in range(shuffles))]),
         "all": "all",
     }
-    if given["order"] not in kinds:
+    if inputs["order"] not in kinds:
         reader.found.append(Problem("order", "Choose one of the kinds of orders."))
-    orders = reader.attempt("order", lambda: read_orders(kinds.get(given["order"], "identity"), candidates))
+    orders = reader.attempt("order", lambda: read_orders(kinds.get(inputs["order"], "identity"), candidates))
     every = len(method_names())
-    methods = reader.attempt("methods", lambda: chosen_methods(given, every)) or ()
+    methods = reader.attempt("methods", lambda: chosen_methods(inputs, every)) or ()
     budget = reader.number("budget", text.JUDGE_NUMBERS["budget"])
-    if given["repair"]:
-        usual = dict(given[OPTIONS].get(REPAIR, {})) | {"budget": budget / 100}
+    if inputs["repair"]:
+        usual = dict(inputs[OPTIONS].get(REPAIR, {})) | {"budget": budget / 100}
         methods = (*(m for m in methods if m.name != REPAIR), MethodChoice(REPAIR, usual))
     return {
-        "criterion": given["criterion"],
-        "protocol": given["protocol"],
-        "slots_only": bool(given["slots_only"]),
+        "criterion": inputs["criterion"],
+        "protocol": inputs["protocol"],
+        "slots_only": bool(inputs["slots_only"]),
         "orders": orders or (Order(),),
         "methods": tuple(methods),
         "warmup": reader.number("warm", text.JUDGE_NUMBERS["warm"]),
@@ -57,6 +57,6 @@ def numbered(name: str, value: float) -> Node:
     return fields.number(name, text.JUDGE_NUMBERS[name].label, value, id=f"kv-{KEY}-{name}")
 
 
-def read_regime(wish: Any, usual: Regime = "typed") -> Regime:
+def read_regime(value: Any, usual: Regime = "typed") -> Regime:
     """Where candidates come from; ``usual`` for anything that is no such place."""
-    return next((regime for regime in REGIMES if regime == wish), usual)
+    return next((regime for regime in REGIMES if regime == value), usual)

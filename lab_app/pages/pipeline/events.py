@@ -31,12 +31,12 @@ BEGIN = '() => { document.body.dataset.kvVisit = "begun"; if (window.KVLab) wind
 
 def with_form(act: Callable[[Visit, Form], Any]) -> Callable[[Visit, Given], Any]:
     """A handler that reads the form."""
-    return lambda visit, given: act(visit, given[FORM])
+    return lambda visit, inputs: act(visit, inputs[FORM])
 
 
-def picked(given: Given) -> tuple[Any, Any, Any]:
+def read_picks(inputs: Given) -> tuple[Any, Any, Any]:
     """The agent, method and segment that are looked at."""
-    agent, method, segment = (given[name] for name in PICKERS)
+    agent, method, segment = (inputs[name] for name in PICKERS)
     return agent, method, segment
 
 
@@ -60,12 +60,12 @@ def connect_form(page: PipelinePage, act: Handlers) -> None:
     )
     page.on(
         page["pick_effect"].input,
-        lambda visit, given: act.scenarios.choose_effect(visit, given["pick_effect"]),
+        lambda visit, inputs: act.scenarios.choose_effect(visit, inputs["pick_effect"]),
         "pick_effect",
     )
     page.on(
         page["pick_example"].input,
-        lambda visit, given: act.scenarios.choose_example(visit, given[FORM], given["pick_example"]),
+        lambda visit, inputs: act.scenarios.choose_example(visit, inputs[FORM], inputs["pick_example"]),
         "pick_example",
         FORM,
         follow=True,
@@ -80,15 +80,15 @@ def connect_form(page: PipelinePage, act: Handlers) -> None:
     # What the methods' controls change of the run on the screen comes while they move.
     page.stream(
         [page["options"].input, page["methods"].input],
-        lambda visit, given: change(
-            visit, given[FORM], picked(given), lambda: act.run(visit, given[FORM])
+        lambda visit, inputs: change(
+            visit, inputs[FORM], read_picks(inputs), lambda: act.run(visit, inputs[FORM])
         ),
         FORM, *PICKERS, latest=True,
     )  # fmt: skip
     # An event of its own: it waits for the model, and what follows from the form does not. While one is
     # measured, of all further edits only the last is.
-    asked = [page[name].change for name in ("values", "agents_form")]
-    page.on(asked, with_form(act.familiar), FORM, latest=True, outputs=[page["familiar"], page["status"]])
+    changes = [page[name].change for name in ("values", "agents_form")]
+    page.on(changes, with_form(act.familiar), FORM, latest=True, outputs=[page["familiar"], page["status"]])
 
 
 def connect_runs(page: PipelinePage, act: Handlers) -> None:
@@ -105,38 +105,38 @@ def connect_results(page: PipelinePage, act: Handlers) -> None:
     figures = [widget for name, widget in page.widgets.items() if name.startswith("view_")]
     changed = [*(page[name] for name in PICKERS), page["strip"], page["status"], *figures]
 
-    def redraw(visit: Visit, given: Given) -> Update:
-        return act.redraw(visit, *picked(given))
+    def redraw(visit: Visit, inputs: Given) -> Update:
+        return act.redraw(visit, *read_picks(inputs))
 
-    def select(visit: Visit, given: Given, chosen: Any) -> Update:
+    def select(visit: Visit, inputs: Given, choice: Any) -> Update:
         """A token or a segment chosen in the strip; the strip has marked it itself."""
-        agent, method = getattr(chosen, "agent", None), getattr(chosen, "method", None)
+        agent, method = getattr(choice, "agent", None), getattr(choice, "method", None)
         if visit.record is None:
             return {}
-        span = span_of_token(visit.record, agent, method, getattr(chosen, "token", None))
+        span = span_of_token(visit.record, agent, method, getattr(choice, "token", None))
         return act.redraw(visit, agent, method, span, strip=False)
 
     def open_tab(key: str, sections: Sequence[Section]) -> Callable[[Visit, Given], Update]:
-        def opened(visit: Visit, given: Given) -> Update:
-            update = act.redraw(visit, *picked(given), key, strip=False)
+        def handler(visit: Visit, inputs: Given) -> Update:
+            update = act.redraw(visit, *read_picks(inputs), key, strip=False)
             for section in sections:
-                update |= section.opened(visit, given)
+                update |= section.opened(visit, inputs)
             return update
 
-        return opened
+        return handler
 
     page.on([page[name].input for name in PICKERS], redraw, *PICKERS, latest=True, outputs=changed)
     page.select(page["strip"].select, select, outputs=changed)
     page.stream(
         page["view_anchors"].change,
-        lambda visit, given: iter([act.complete_map(visit, *picked(given))]),
+        lambda visit, inputs: iter([act.complete_map(visit, *read_picks(inputs))]),
         *PICKERS,
         outputs=changed,
     )
     for key, tab in page.tabs.items():
-        there = [section for section in SECTIONS if section.tab == key]
-        boxes = [name for section in there for name in (*section.names, *section.reads)]
-        page.on(tab.select, open_tab(key, there), *PICKERS, *boxes, outputs=changed)
+        sections = [section for section in SECTIONS if section.tab == key]
+        boxes = [name for section in sections for name in (*section.names, *section.reads)]
+        page.on(tab.select, open_tab(key, sections), *PICKERS, *boxes, outputs=changed)
 
 
 class Arrival:
@@ -161,8 +161,8 @@ class Arrival:
             host = request.client.host if request.client else ""
             return self.arrive(str(request.session_hash or ""), carried, address_of(host))
 
-        there = blocks.load(arrive, page["carried"], [page.session, *page.outputs], js=CARRY, **QUIET)
-        there.then(None, js=BEGIN, **QUIET)
+        event = blocks.load(arrive, page["carried"], [page.session, *page.outputs], js=CARRY, **QUIET)
+        event.then(None, js=BEGIN, **QUIET)
 
     def prepare(self) -> None:
         """Write what a new visit sees into the page. Without a model there is nothing to write, and the first
@@ -181,15 +181,15 @@ class Arrival:
         """A new visit: its id, and all that it sees; ``carried``: what its address or tab asks for."""
         visit_id, update = self.act.arrive(self.preset, browser, address)
         visit = self.act.lab.visit(visit_id)
-        update |= self.sharing.arrived(visit, carried)
-        seen = self.page.applied(update, visit)
-        return visit_id, initial_state.props_of(merged(seen, self.page.following(visit, {}, update)))
+        update |= self.sharing.arrive(visit, carried)
+        view = self.page.applied(update, visit)
+        return visit_id, initial_state.props_of(merged(view, self.page.following(visit, {}, update)))
 
     def arrive(self, browser: str = "", carried: Any = "", address: str = "") -> dict[Any, Any]:
         """A new visit: what it sees and is not on the page already."""
         try:
-            visit_id, seen = self.greeting(browser, carried, address)
-            return {self.page.session: visit_id, **initial_state.missing(seen, self.first)}
+            visit_id, view = self.greeting(browser, carried, address)
+            return {self.page.session: visit_id, **initial_state.missing(view, self.first)}
         except LabError as error:
             return self.page.applied({"status": html.status(str(error), "error")})
         except Exception as error:

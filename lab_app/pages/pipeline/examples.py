@@ -34,11 +34,11 @@ def scenarios(first: str) -> Choices:
     """Every scenario as (title, name), the families together. Those for the same kind of model as ``first``
     come before the others, which say for which they are."""
     kind = load_preset(first).model
-    known = {name: load_preset(name) for name in sorted(preset_names(), key=scenario_order)}
-    suited = [(preset.pipeline.title, name) for name, preset in known.items() if preset.model == kind]
+    presets = {name: load_preset(name) for name in sorted(preset_names(), key=scenario_order)}
+    suited = [(preset.pipeline.title, name) for name, preset in presets.items() if preset.model == kind]
     others = [
         (f"{preset.pipeline.title}, {text.FOR_MODEL[preset.model]}", name)
-        for name, preset in known.items()
+        for name, preset in presets.items()
         if preset.model != kind
     ]
     return suited + others
@@ -47,9 +47,9 @@ def scenarios(first: str) -> Choices:
 def first_scenario(context_tokens: int) -> str:
     """The scenario that a model of one's own is offered first: of those for any model, the first that its
     context can hold, else the one that needs least."""
-    known = [n for n in sorted(preset_names(), key=scenario_order) if load_preset(n).model == "any"]
-    needs = {name: load_preset(name).needs_context for name in known}
-    return next((name for name in known if needs[name] <= context_tokens), min(known, key=needs.__getitem__))
+    names = [n for n in sorted(preset_names(), key=scenario_order) if load_preset(n).model == "any"]
+    needs = {name: load_preset(name).needs_context for name in names}
+    return next((name for name in names if needs[name] <= context_tokens), min(names, key=needs.__getitem__))
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,13 @@ class Gallery:
 
     def choices(self, effect: str) -> Choices:
         """The examples of one effect as (words, name), after an invitation that chooses none."""
-        found = [entry for entry in self.entries if entry.effect == effect]
-        words = [label(entry, self.titles[entry.preset]) for entry in found]
-        seen: Counter[str] = Counter()
-        rows: Choices = [(text.CHOOSE_ONE.format(count=len(found)), "")]
-        for entry, said in zip(found, words, strict=True):
-            seen[said] += 1
-            rows.append((f"{said} ({seen[said]})" if words.count(said) > 1 else said, entry.name))
+        entries = [entry for entry in self.entries if entry.effect == effect]
+        labels = [label(entry, self.titles[entry.preset]) for entry in entries]
+        counts: Counter[str] = Counter()
+        rows: Choices = [(text.CHOOSE_ONE.format(count=len(entries)), "")]
+        for entry, words in zip(entries, labels, strict=True):
+            counts[words] += 1
+            rows.append((f"{words} ({counts[words]})" if labels.count(words) > 1 else words, entry.name))
         return rows
 
     def find(self, name: object) -> GalleryEntry | None:
@@ -132,25 +132,25 @@ def read_gallery(path: Path | None) -> Gallery:
         return Gallery()
     try:
         weights, entries = load_gallery(path)
-        kept = fitting(entries)
+        usable = usable_entries(entries)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         LOG.warning("the gallery %s cannot be read", path.name)
         return Gallery()
-    ordered = sorted(kept, key=lambda entry: scenario_order(entry.preset))
-    titles = {name: load_preset(name).pipeline.title for name in {entry.preset for entry in kept}}
+    ordered = sorted(usable, key=lambda entry: scenario_order(entry.preset))
+    titles = {name: load_preset(name).pipeline.title for name in {entry.preset for entry in usable}}
     return Gallery(weights, tuple(ordered), titles)
 
 
-def fitting(entries: Sequence[GalleryEntry]) -> list[GalleryEntry]:
+def usable_entries(entries: Sequence[GalleryEntry]) -> list[GalleryEntry]:
     """The examples whose scenario exists and takes their values."""
     presets: dict[str, Preset] = {}
-    kept = []
+    usable = []
     for entry in entries:
         try:
             if entry.preset not in presets:
                 presets[entry.preset] = load_preset(entry.preset)
             presets[entry.preset].pipeline.check_values(entry.values)
-            kept.append(entry)
+            usable.append(entry)
         except LabError:
             LOG.warning("the example %s of the gallery fits no scenario", entry.name)
-    return kept
+    return usable

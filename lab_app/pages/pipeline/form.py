@@ -44,7 +44,7 @@ class Copy:
 #: One field for each control that a request declares (:mod:`backend.records.control`), as typed.
 RequestControls = dataclasses.make_dataclass(
     "RequestControls",
-    [(key, Any, field(default=found.default, kw_only=True)) for key, found in REQUEST_CONTROLS.items()],
+    [(key, Any, field(default=c.default, kw_only=True)) for key, c in REQUEST_CONTROLS.items()],
     frozen=True,
 )
 #: Marks a field as a control of this page alone, by what it holds: a number or a switch.
@@ -74,7 +74,7 @@ class Form(RequestControls):  # type: ignore[misc, valid-type]  # its fields are
 
 
 #: All controls and what each holds. The page, links, drafts and files carry them by their names.
-CONTROLS = {key: found.kind for key, found in REQUEST_CONTROLS.items()}
+CONTROLS = {key: control.kind for key, control in REQUEST_CONTROLS.items()}
 CONTROLS |= {f.name: f.metadata["control"] for f in dataclasses.fields(Form) if "control" in f.metadata}
 
 
@@ -112,24 +112,24 @@ def value_boxes(pipeline: Pipeline) -> tuple[str, ...]:
 
 def read_controls(values: Mapping[str, Any]) -> dict[str, Any]:
     """What typed values of controls, by key, set of a request."""
-    read: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     problems = []
     for key, value in values.items():
-        found = REQUEST_CONTROLS[key]
-        where = f"decoding.{key}" if found.kind == "number" else key
+        control = REQUEST_CONTROLS[key]
+        where = f"decoding.{key}" if control.kind == "number" else key
         try:
-            if found.kind == "number":
-                whole = isinstance(found.default, int)
-                value = NumberField(found.called, *found.limits, whole=whole).read(value, where)
-            elif found.choices and value not in found.choices:
-                allowed = " or ".join(found.choices)
+            if control.kind == "number":
+                whole = isinstance(control.default, int)
+                value = NumberField(control.called, *control.limits, whole=whole).read(value, where)
+            elif control.choices and value not in control.choices:
+                allowed = " or ".join(control.choices)
                 raise OptionError(f"There is no {key} {show(value)}. Choose {allowed}.", field=where)
-            read[key] = value
+            settings[key] = value
         except OptionError as error:
             problems.append(Problem(where, str(error)))
     if problems:
         raise Problems(problems)
-    return with_controls(read)
+    return with_controls(settings)
 
 
 def read_request(form: Form, example: Example | None = None) -> RunRequest:

@@ -28,10 +28,10 @@ def form_to_json(form: Form, example: Example | None = None) -> Body:
     preset = find_preset(form.preset)
     agents = preset.pipeline.agents
     body: Body = {"format": FORMAT, "preset": form.preset, "values": dict(form.values)}
-    edited = {str(a.id): t for a, t in zip(agents, form.templates, strict=False) if t != a.template}
+    templates = {str(a.id): t for a, t in zip(agents, form.templates, strict=False) if t != a.template}
     weights = {str(a.id): w for a, w in zip(agents, form.weights, strict=False) if w != a.model}
-    options = {name: _changed(name, given) for name, given in form.options.items()}
-    body |= {"templates": edited, "weights": weights, "options": {n: o for n, o in options.items() if o}}
+    options = {name: _changed(name, values) for name, values in form.options.items()}
+    body |= {"templates": templates, "weights": weights, "options": {n: o for n, o in options.items() if o}}
     if form.declared != ", ".join(preset.pipeline.declared):
         body["declared"] = form.declared
     body["methods"] = list(form.methods)
@@ -83,13 +83,13 @@ def from_record(record: RunRecord) -> Body | None:
     )  # fmt: skip
     example = Example(dict(request.values), request.expected)
     try:
-        stated = read_request(form, example)
-        return form_to_json(form, example) if asks(stated) == asks(request) else None
+        same = request_key(read_request(form, example)) == request_key(request)
+        return form_to_json(form, example) if same else None
     except LabError:
         return None
 
 
-def asks(request: Any) -> tuple[Any, ...]:
+def request_key(request: Any) -> tuple[Any, ...]:
     """What a request asks, options filled in."""
     from backend.methods.registry import make_options
 
@@ -111,9 +111,9 @@ def _options(name: str) -> dict[str, Any]:
     return {option.name: option for option in option_fields(method_class(name))}
 
 
-def _changed(name: str, given: Mapping[str, Any]) -> Body:
-    known = _options(name)
-    return {k: value for k, value in given.items() if k not in known or value != known[k].default}
+def _changed(name: str, values: Mapping[str, Any]) -> Body:
+    fields = _options(name)
+    return {k: value for k, value in values.items() if k not in fields or value != fields[k].default}
 
 
 # -- reading -------------------------------------------------------------------------------------------------
@@ -140,24 +140,25 @@ def _read(body: Any) -> tuple[Form, Example | None]:
             raise RecordError(f"This bench names the agent {show(name)}; there are {', '.join(ids)}.")
     names = method_names()
     every = {name: _options(name) for name in names}
-    options = {name: {key: o.default for key, o in known.items()} for name, known in every.items() if known}
-    for name, given in _table(table.get("options", {}), "The options", names).items():
-        for key, value in _table(given, f"The options of {name}", tuple(every[name])).items():
+    options = {
+        name: {key: o.default for key, o in fields.items()} for name, fields in every.items() if fields
+    }
+    for name, changed in _table(table.get("options", {}), "The options", names).items():
+        for key, value in _table(changed, f"The options of {name}", tuple(every[name])).items():
             options[name][key] = _option(value, every[name][key], f"{name}.{key}")
-    controls = {key: _control(table[key], kind, key) for key, kind in CONTROLS.items() if key in table}
+    controls: Body = {"max_new_tokens": preset.pipeline.longest_answer, "turns": preset.pipeline.turns}
+    controls |= {key: _control(table[key], kind, key) for key, kind in CONTROLS.items() if key in table}
+    if controls["turns"] is None:
+        controls["turns"] = ""  # None would be as the scenario ships
     declared = check_text(
         table.get("declared", ", ".join(preset.pipeline.declared)), "The declared names", "", 2000
     )
-    rest: Body = {"max_new_tokens": preset.pipeline.longest_answer, "turns": preset.pipeline.turns}
-    rest |= controls
-    if rest["turns"] is None:
-        rest["turns"] = ""  # None would be as the scenario ships
     form = Form(
         preset.pipeline.name, values, tuple(templates.get(str(a.id), a.template) for a in agents), declared,
         _names(table.get("methods", []), "methods", names), options,
         _names(table.get("ablate", []), "ablate", names),
         every_profile=_names(table.get("every_profile", []), "every_profile", names),
-        weights=tuple(weights.get(str(a.id), a.model) for a in agents), **rest,
+        weights=tuple(weights.get(str(a.id), a.model) for a in agents), **controls,
     )  # fmt: skip
     form = dataclasses.replace(form, copies=_copies(table.get("copies", []), every), pinned=_pinned(table))
     answer = table.get("known")
@@ -175,16 +176,15 @@ def _copies(value: Any, every: Mapping[str, Mapping[str, Any]]) -> tuple[Copy, .
         name, number = table.get("method"), table.get("number")
         if not isinstance(name, str) or not every.get(name):
             raise RecordError(f"A duplicated column is of {show(name)}, which is no method with options.")
-        taken = [c.number for c in out if c.method == name]
-        if type(number) is not int or not 2 <= number <= 99 or number in taken:
+        numbers = [c.number for c in out if c.method == name]
+        if type(number) is not int or not 2 <= number <= 99 or number in numbers:
             raise RecordError(
                 f"A duplicated column has the number {show(number)}; allowed are 2 to 99, once."
             )
         options = {key: o.default for key, o in every[name].items()}
-        for key, one in _table(
-            table.get("options", {}), f"The options of {name}", tuple(every[name])
-        ).items():
-            options[key] = _option(one, every[name][key], f"{name}.{key}")
+        changed = _table(table.get("options", {}), f"The options of {name}", tuple(every[name]))
+        for key, setting in changed.items():
+            options[key] = _option(setting, every[name][key], f"{name}.{key}")
         exact = check_text(table.get("exact", ""), "A repaired part", "", MOST_EXACT)
         exact_parts(exact)
         out.append(Copy(name, number, options, exact))

@@ -19,14 +19,14 @@ def option_name(method: str, option: str) -> str:
     return f"{method}:{option}"
 
 
-def named(method: str, given: Any) -> dict[str, Any]:
+def read_options(method: str, inputs: Any) -> dict[str, Any]:
     """A method's options, from fields by name."""
-    return {o.name: given[option_name(method, o.name)] for o in option_fields(method_class(method))}
+    return {o.name: inputs[option_name(method, o.name)] for o in option_fields(method_class(method))}
 
 
-def options_of(given: Any) -> dict[str, dict[str, Any]]:
+def options_of(inputs: Any) -> dict[str, dict[str, Any]]:
     """The options of every method, from fields by name."""
-    return {name: named(name, given) for name in with_options()}
+    return {name: read_options(name, inputs) for name in with_options()}
 
 
 def copied_panels() -> Node:
@@ -37,22 +37,21 @@ def copied_panels() -> Node:
     )
 
 
-def read_copies(sent: Any) -> list[dict[str, Any]]:
+def read_copies(value: Any) -> list[dict[str, Any]]:
     """Duplicated columns as a browser sent them; what can be none is left out."""
     out: list[dict[str, Any]] = []
-    for found in sent[:MOST_COPIES] if isinstance(sent, list) else ():
-        given = found if isinstance(found, dict) else {}
-        method, number, values = (given.get(key) for key in ("of", "number", "values"))
-        exact = given.get("exact")
+    for entry in value[:MOST_COPIES] if isinstance(value, list) else ():
+        column = entry if isinstance(entry, dict) else {}
+        method, number, values, exact = (column.get(key) for key in ("of", "number", "values", "exact"))
         if method not in with_options() or type(number) is not int or not 2 <= number <= 99:
             continue
         if any((c["of"], c["number"]) == (method, number) for c in out):
             continue
         texts = values if isinstance(values, dict) else {}
         boxes = [option_field(method, option) for option in option_fields(method_class(method))]
-        read = {box.name: box.read(texts.get(box.name, box.value)) for box in boxes}
+        options = {box.name: box.read(texts.get(box.name, box.value)) for box in boxes}
         exact = exact[:MOST_EXACT] if isinstance(exact, str) else ""
-        out.append({"of": method, "number": number, "values": read, "exact": exact})
+        out.append({"of": method, "number": number, "values": options, "exact": exact})
     return out
 
 
@@ -100,14 +99,14 @@ def method_panel(method: str, shown: bool) -> Node:
     cls = method_class(method)
     every = option_fields(cls)
     basic, folded = ([f for f in every if f.advanced == later] for later in (False, True))
-    said = f"<b>{escape(cls.title)}.</b> {escape(cls.summary)}"
-    items = [fields.note("", f'<p class="kv-panel-title">{said}</p>')]
+    words = f"<b>{escape(cls.title)}.</b> {escape(cls.summary)}"
+    items = [fields.note("", f'<p class="kv-panel-title">{words}</p>')]
     if cls.profiles:
-        settings = [(found.title, _settings(method, key)) for key, found in cls.profiles.items()]
+        settings = [(profile.title, _settings(method, key)) for key, profile in cls.profiles.items()]
         place, look = f"kv-profile-{method}", "kv-profile"
         items.append(fields.profiles(text.PROFILE, settings, help=text.PROFILE_HELP, id=place, css=look))
-        noted, place = pipeline_html.profile_note(standing(method, {})), f"kv-profile-note-{method}"
-        items.append(fields.note(f"profile_note_{method}", noted, id=place, css="kv-profile-note"))
+        note, place = pipeline_html.profile_note(standing(method, {})), f"kv-profile-note-{method}"
+        items.append(fields.note(f"profile_note_{method}", note, id=place, css="kv-profile-note"))
     items += _arranged(method, basic)
     if folded:
         items.append(_fold(method, folded))
@@ -115,9 +114,9 @@ def method_panel(method: str, shown: bool) -> Node:
     for kind, methods in adds_columns().items():
         if method in methods:
             place = f"kv-{kind.replace('_', '-')}-{method}"
-            said = f"Adds up to {methods[method]} columns."
+            words = f"Adds up to {methods[method]} columns."
             items.append(
-                fields.switch(option_name(method, kind), labels[kind], help=said, id=place, css="kv-adds")
+                fields.switch(option_name(method, kind), labels[kind], help=words, id=place, css="kv-adds")
             )
     items.append(fields.message(method, f"panel-{method}"))
     name, place = f"panel_{method}", f"kv-panel-{method}"

@@ -10,7 +10,7 @@ from backend.records.request import CONTROLS, MethodChoice
 from backend.records.run import RunRecord
 from lab_app.pages.pipeline.method_options import with_options
 from lab_app.pages.pipeline.sharing import html as sharing_html
-from lab_app.pages.pipeline.state import state
+from lab_app.pages.pipeline.state import state_of
 from lab_app.ui import html, text
 from lab_app.ui.components import payload
 from lab_app.ui.run_results import choices, marked
@@ -29,12 +29,12 @@ RECORD_ATTENTION = Markup(
 ).format(CONTROLS["attention"].help, text.ATTENTION_RERUN)
 
 
-def drawing(visit: Visit, picked: Update, strip: bool = True, record: RunRecord | None = None) -> Update:
+def drawing(visit: Visit, pickers: Update, strip: bool = True, record: RunRecord | None = None) -> Update:
     """The strip and the open tab for a selection; ``record``: another than the one on the screen."""
-    record, selection = record or visit.record, picked["selection"]
+    record, selection = record or visit.record, pickers["selection"]
     if record is None:
         return {}
-    tab = next((t for t in TABS if t.key == state(visit).tab), TABS[0])
+    tab = next((t for t in TABS if t.key == state_of(visit).tab), TABS[0])
     if tab.key == "attention" and not record.request.probe_attention:
         views: Sequence[FigureView | Panel] = (Panel("attention_off", text.ATTENTION_OFF, RECORD_ATTENTION),)
     else:
@@ -51,11 +51,11 @@ def drawing(visit: Visit, picked: Update, strip: bool = True, record: RunRecord 
 
 
 def results(
-    visit: Visit | None, record: RunRecord | None = None, picked: tuple[Any, Any, Any] = (None, None, None)
+    visit: Visit | None, record: RunRecord | None = None, picks: tuple[Any, Any, Any] = (None, None, None)
 ) -> Update:
     """Everything under the status line, for a record or for none; ``picked``: what is looked at of it."""
-    found = record or (visit.record if visit else None)
-    if visit is None or found is None:
+    run_record = record or (visit.record if visit else None)
+    if visit is None or run_record is None:
         nothing = payload([Panel("nothing", text.NOTHING_RUN, f"<p>{text.NOTHING_RUN_HELP}</p>")])
         return {
             "results.visible": False,
@@ -65,25 +65,25 @@ def results(
             "strip": {"html": ""},
             **{f"view_{tab.key}": nothing for tab in TABS},
         }
-    chosen = choices(found, *picked)
+    pickers = choices(run_record, *picks)
     update: Update = {
         "results.visible": True,
-        "verdict": run_card(found),
-        "comparison": compared(visit, found),
-        "download": sharing_html.saving(visit.shown, visit.engine.tensor_bytes(found)),
+        "verdict": run_card(run_record),
+        "comparison": comparison(visit, run_record),
+        "download": sharing_html.saving(visit.shown, visit.engine.tensor_bytes(run_record)),
     }
-    return update | chosen | (drawing(visit, chosen) if visit.record is found else {})
+    return update | pickers | (drawing(visit, pickers) if visit.record is run_record else {})
 
 
-def compared(visit: Visit, record: RunRecord, pending: frozenset[tuple[int, str]] = frozenset()) -> Markup:
+def comparison(visit: Visit, record: RunRecord, pending: frozenset[tuple[int, str]] = frozenset()) -> Markup:
     """The columns side by side, with what can be done with each; ``pending`` answers are still decoded."""
-    copied = {m.label for m in record.request.methods if m.label != m.name and _is_copy(m)}
+    copies = {m.label for m in record.request.methods if m.label != m.name and _is_copy(m)}
     options = {
         name: {option.name: option.label for option in option_fields(method_class(name))}
         for name in with_options()
     }
-    known = {m.label for m in record.request.methods if m.name in options and m.label == m.name}
-    columns = Columns(frozenset(known | copied), frozenset(copied), state(visit).pinned, options)
+    originals = {m.label for m in record.request.methods if m.name in options and m.label == m.name}
+    columns = Columns(frozenset(originals | copies), frozenset(copies), state_of(visit).pinned, options)
     return comparison_html(record, columns=columns, pending=pending)
 
 
@@ -95,5 +95,5 @@ def open_run(visit: Visit, token: str) -> Update:
     """Put a kept record of another page on the pipeline's, where all its figures are."""
     if token not in visit.records:
         return {"status": html.status(text.GONE, "note")}
-    visit.shown, state(visit).ran = token, None
+    visit.shown, state_of(visit).run_form = token, None
     return results(visit) | {"status": html.status(text.OPENED, "note")}

@@ -21,8 +21,8 @@ def value_classes(slot: int, lined: bool = False) -> str:
 def weights_choices(names: tuple[str, ...], chosen: str = "") -> list[tuple[str, str]]:
     """The lab's own weights and the others by name; ``chosen`` too where this lab does not have it."""
     missing = [(text.WEIGHTS_MISSING.format(name=clip(chosen, 40)), chosen)]
-    known = [(text.OWN_WEIGHTS, ""), *((name, name) for name in names)]
-    return known + (missing if chosen and chosen not in names else [])
+    choices = [(text.OWN_WEIGHTS, ""), *((name, name) for name in names)]
+    return choices + (missing if chosen and chosen not in names else [])
 
 
 def show_running(running: bool) -> Update:
@@ -50,9 +50,9 @@ def show_values(boxes: tuple[Box, ...]) -> Update:
 
 def show_methods(chosen: tuple[str, ...]) -> Update:
     """The option panels of the chosen methods."""
-    known = with_options()
-    out: Update = {f"panel_{name}.visible": name in chosen for name in known}
-    return out | {"warm_group.visible": bool(set(chosen) & set(known))}
+    names = with_options()
+    out: Update = {f"panel_{name}.visible": name in chosen for name in names}
+    return out | {"warm_group.visible": bool(set(chosen) & set(names))}
 
 
 def show_profiles(standings: Mapping[str, Standing]) -> Update:
@@ -69,13 +69,17 @@ def show_profiles(standings: Mapping[str, Standing]) -> Update:
 
 def show_options(options: Mapping[str, Mapping[str, Any]]) -> Update:
     """Values of methods' options."""
-    return {option_name(method, name): v for method, given in options.items() for name, v in given.items()}
+    return {option_name(method, name): v for method, fields in options.items() for name, v in fields.items()}
 
 
 def show_columns(switched: Mapping[str, tuple[str, ...]]) -> Update:
     """The switches that add columns, by their kind: the methods for which they are on."""
-    known = adds_columns()
-    return {option_name(name, kind): name in on for kind, on in switched.items() for name in known[kind]}
+    switches = adds_columns()
+    return {
+        option_name(name, kind): name in methods
+        for kind, methods in switched.items()
+        for name in switches[kind]
+    }
 
 
 def rules(weights: tuple[str, ...]) -> dict[str, Callable[[Any], Update]]:

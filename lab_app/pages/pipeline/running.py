@@ -19,8 +19,8 @@ def in_line(
 ) -> Iterator[Update]:
     """Do ``work``, runs, when it is its turn; say until then who is before."""
     with lab.in_line(together=True) as place:
-        for said in wait_for_turn(place, cancel):
-            yield {"status": html.status(said, "waiting")}
+        for message in wait_for_turn(place, cancel):
+            yield {"status": html.status(message, "waiting")}
         yield from work()
 
 
@@ -32,16 +32,16 @@ def paced(run: Callable[[], Iterator[Update]], cancel: threading.Event) -> Itera
             return
         except RateError as error:
             until = time.monotonic() + error.seconds
-        while (left := until - time.monotonic()) > 0:
-            yield {"status": html.status(text.PACED.format(seconds=math.ceil(left)), "waiting")}
-            if cancel.wait(min(left, TOLD_SECONDS)):
+        while (seconds := until - time.monotonic()) > 0:
+            yield {"status": html.status(text.PACED.format(seconds=math.ceil(seconds)), "waiting")}
+            if cancel.wait(min(seconds, TOLD_SECONDS)):
                 raise RunCancelled("Stopped while waiting.")
 
 
 def progress(events: Iterator[Event], heading: str) -> Iterator[Update]:
     """Progress of a warm-up."""
-    drawn = 0.0
+    last_draw = 0.0
     for event in events:
-        if isinstance(event, Progress) and time.monotonic() - drawn >= REDRAW_SECONDS:
-            drawn = time.monotonic()
+        if isinstance(event, Progress) and time.monotonic() - last_draw >= REDRAW_SECONDS:
+            last_draw = time.monotonic()
             yield {"status": html.status(f"{heading}. {event.text}", "running", event.done, event.total)}

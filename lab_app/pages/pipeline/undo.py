@@ -26,8 +26,8 @@ class UndoStack:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._steps: list[Step] = []
         self._at, self._clock = -1, clock
-        self._edited: tuple[str, ...] = ()  # what the last step changed, and when
-        self._when = 0.0
+        self._fields: tuple[str, ...] = ()  # what the last step changed, and when
+        self._time = 0.0
 
     def note(self, form: Form, example: Example | None = None) -> None:
         """The bench stands so now. An edit ends what could be done again."""
@@ -39,14 +39,14 @@ class UndoStack:
         if form == before.form:
             self._steps[self._at] = step
             return
-        edited = changes(before.form, form)
-        typing = self._at > 0 and self._at == len(self._steps) - 1 and len(edited) == 1
-        if typing and edited == self._edited and now - self._when < PAUSE_SECONDS:
+        fields = changes(before.form, form)
+        typing = self._at > 0 and self._at == len(self._steps) - 1 and len(fields) == 1
+        if typing and fields == self._fields and now - self._time < PAUSE_SECONDS:
             self._steps[self._at] = step
         else:
             self._steps = [*self._steps[: self._at + 1], step][-MOST:]
             self._at = len(self._steps) - 1
-        self._edited, self._when = edited, now
+        self._fields, self._time = fields, now
 
     @property
     def can_undo(self) -> bool:
@@ -72,7 +72,7 @@ class UndoStack:
 
     def _go(self, by: int) -> Step:
         self._at += by
-        self._edited = ()
+        self._fields = ()
         return self._steps[self._at]
 
 

@@ -86,12 +86,12 @@ class Step:
         """What the step asks for: with ``example``, else with the request of the recorded run, else with the
         first of the scenario's set."""
         preset = self.preset
-        found = example or recorded_example(self) or preset_requests(preset, 1)[0]
+        example_used = example or recorded_example(self) or preset_requests(preset, 1)[0]
         dense = MethodChoice("dense", {})
         return RunRequest(
-            preset.pipeline, dict(found.values), (dense, *self.run.methods),
+            preset.pipeline, dict(example_used.values), (dense, *self.run.methods),
             decoding=Decoding(max_new_tokens=preset.pipeline.longest_answer),
-            expected=found.answer, probe_attention=self.run.attention,
+            expected=example_used.answer, probe_attention=self.run.attention,
             probe_offsets=self.run.offsets,
         )  # fmt: skip
 
@@ -116,7 +116,7 @@ def read_steps(path: Path) -> tuple[Step, ...]:
     Raises:
         TypeError, ValueError, KeyError: the file is no tour.
     """
-    found = []
+    result = []
     for row in yaml.safe_load(path.read_text(encoding="utf-8")):
         body: dict[str, Any] = dict(row)
         run, lecture = dict(body.pop("run")), dict(body.pop("teacher"))
@@ -125,8 +125,8 @@ def read_steps(path: Path) -> tuple[Step, ...]:
         plan = RunPlan(methods=methods, look_for=look_for, **run)
         ask = tuple(lecture.pop("ask"))
         body["text"] = tuple(body["text"])
-        found.append(Step(run=plan, teacher=Lecture(ask=ask, **lecture), **body))
-    return tuple(found)
+        result.append(Step(run=plan, teacher=Lecture(ask=ask, **lecture), **body))
+    return tuple(result)
 
 
 def _method(row: Mapping[str, Any]) -> MethodChoice:

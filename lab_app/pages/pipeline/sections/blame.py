@@ -32,7 +32,7 @@ def boxes(section: Section) -> Sequence[Node]:
     return [fields.row(*row, section.button(), css="kv-measure")]
 
 
-def read(visit: Visit, given: Given) -> BlameRequest:
+def read(visit: Visit, inputs: Given) -> BlameRequest:
     """A checked request about the run on the screen.
 
     Raises:
@@ -40,21 +40,21 @@ def read(visit: Visit, given: Given) -> BlameRequest:
     """
     if visit.record is None:
         raise OptionError(NO_RUN, field="run")
-    chosen = choices(visit.record, given["pick_agent"], given["pick_method"], None)["selection"]
-    reader = FormReader(SECTION.asked(given))
-    found = {name: reader.number(name, field) for name, field in NUMBERS.items()}
+    selection = choices(visit.record, inputs["pick_agent"], inputs["pick_method"], None)["selection"]
+    reader = FormReader(SECTION.asked(inputs))
+    numbers = {name: reader.number(name, field) for name, field in NUMBERS.items()}
     reader.done()
-    return replace(BlameRequest(visit.record.request, chosen.method, chosen.agent), **found)
+    return replace(BlameRequest(visit.record.request, selection.method, selection.agent), **numbers)
 
 
 def facts(record: BlameRecord) -> str:
     """What was looked into."""
-    asked = record.request
-    who = agent_name(asked.run.pipeline, asked.agent)
-    return f"{who} under {clip(called(asked), 40)}, {plural(record.passes, 'pass', 'passes')}"
+    request = record.request
+    agent = agent_name(request.run.pipeline, request.agent)
+    return f"{agent} under {clip(method_name(request), 40)}, {plural(record.passes, 'pass', 'passes')}"
 
 
-def called(request: BlameRequest) -> str:
+def method_name(request: BlameRequest) -> str:
     """The method's name on the page."""
     names = {m.label: m.name for m in request.run.methods}
     return method_styles((request.method,), names)[request.method].name
@@ -79,11 +79,11 @@ def repair_button(record: BlameRecord) -> Markup:
         "of": choice.name, "exact": exact,
         "values": {option_name(choice.name, key): value for key, value in options.items()},
     }  # fmt: skip
-    told = text.REPAIR_HELP.format(what=called(record.request))
+    tip = text.REPAIR_HELP.format(what=method_name(record.request))
     return Markup(
         '<button type="button" class="kv-button" data-kv="column" data-act="repair" data-label="{}" '
         'data-column="{}" data-tip="{}">{}</button>'
-    ).format(choice.label, json.dumps(column), told, text.REPAIR_THIS)
+    ).format(choice.label, json.dumps(column), tip, text.REPAIR_THIS)
 
 
 SECTION = BlameSection(

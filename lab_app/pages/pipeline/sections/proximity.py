@@ -47,17 +47,17 @@ def boxes(section: Section) -> Sequence[Node]:
     ]
 
 
-def read(visit: Visit, given: Given) -> ProximityRequest:
+def read(visit: Visit, inputs: Given) -> ProximityRequest:
     """A checked request.
 
     Raises:
         Problems: every number that is out of its range.
     """
-    asked = SECTION.asked(given)
-    reader = FormReader(asked)
+    entries = SECTION.asked(inputs)
+    reader = FormReader(entries)
     numbers = {name: reader.number(name, field) for name, field in NUMBERS.items()}
     reader.done()
-    return ProximityRequest(str(asked["prefix_a"] or ""), str(asked["prefix_b"] or ""), **numbers)
+    return ProximityRequest(str(entries["prefix_a"] or ""), str(entries["prefix_b"] or ""), **numbers)
 
 
 def facts(record: ProximityRecord) -> str:

@@ -24,17 +24,17 @@ def connect_sharing(page: PipelinePage, sharing: Sharing) -> None:
     def at(place: str, act: Callable[[Visit, Form], Update]) -> Callable[[Visit, Given], Update]:
         """A handler; what it says under ``share_link`` stands at ``place``."""
 
-        def placed(visit: Visit, given: Given) -> Update:
-            update = act(visit, given[FORM])
+        def handler(visit: Visit, inputs: Given) -> Update:
+            update = act(visit, inputs[FORM])
             return {place if name == "share_link" else name: value for name, value in update.items()}
 
-        return placed
+        return handler
 
     for name, act in (("undo", sharing.undo), ("redo", sharing.redo)):
         page.on(page[name].click, at("", act), FORM, follow=True)
     page.on(page["bench_link"].click, at("bench_shared", sharing.link), FORM)
     page.on(page["share"].click, at("run_shared", lambda visit, form: sharing.share(visit)), FORM)
     page.on(
-        page["upload"].upload, lambda visit, given: sharing.open_file(visit, given["upload"]), "upload",
+        page["upload"].upload, lambda visit, inputs: sharing.open_file(visit, inputs["upload"]), "upload",
         follow=True,
     )  # fmt: skip
