@@ -1,4 +1,4 @@
-"""The Agent loop page: an agent with tools, turn by turn, and where each turn's prompt came from."""
+"""The Agent loop page: an agent with tools, turn by turn, and which parts of each prompt were reused."""
 
 import dataclasses
 import threading
@@ -49,21 +49,21 @@ from viz.run.verdict_card import factline, run_card, verdict_card
 KEY = "loop"
 METHODS_AT_FIRST = ("prefix", "naive", "segments")
 TURNS_AT_FIRST = 8
-SET = 50  # questions that Next goes through
+SET = 50  # questions in the set
 REDRAW_SECONDS = 0.2
 READS = ("question", "methods", OPTIONS, "mode", "turns")
 
 
 @dataclass
 class AgentLoopState:
-    """What a visit's page remembers; ``request`` is what was last run, ``token`` its record's, ``rows`` the
-    episodes so far under its methods."""
+    """What a visit's page remembers: the last ``request`` that was run, the ``token`` of its record, and the
+    episodes under its methods (``rows``)."""
 
     example: Example | None = None
     next_example: int = 0
     request: RunRequest | None = None
     token: str = ""
-    saved: bool = False  # what is shown is the saved run of a first visit
+    saved: bool = False  # whether the shown run is the saved one of a first visit
     rows: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -74,7 +74,7 @@ def state_of(visit: Visit) -> AgentLoopState:
 
 
 def read(visit: Visit, inputs: Given) -> RunRequest:
-    """What stands on the page as a checked request."""
+    """The form as a checked request."""
     reader, question = FormReader(inputs), str(inputs["question"] or "")
     mode: Mode = "free" if inputs["mode"] == "free" else "pinned"
     turns = reader.number("turns", NumberField(text.LOOP_TURNS, *LIMITS["turns"]))
@@ -92,17 +92,17 @@ def page_errors(error: LabError | None) -> Update:
     return field_errors(error, lambda field: "question" if "question" in (field or "") else "run")
 
 
-# -- the bench
+# -- the form
 
 
 def arrive(page: PageBuilder, visit: Visit) -> Update:
-    """The saved episode and its question, else the first one; and the methods that run here."""
+    """The saved episode and its question, else the first question; and the methods that run here."""
     state, record = state_of(visit), first_run(page.lab.first_runs, KEY)
     update = next_example(visit, {})
     if record is not None:
         values = record.request.values
         state.example = Example(dict(values), record.request.expected)
-        # the record's pipeline is cut to the turns that something came to
+        # the record's pipeline is cut to the turns that were reached
         state.request = dataclasses.replace(record.request, pipeline=loop_pipeline(TURNS_AT_FIRST))
         state.saved = True
         state.token, state.rows = visit.keep(record, show=False), [row_of(record, 0)]
@@ -119,7 +119,7 @@ def next_example(visit: Visit, inputs: Given) -> Update:
 
 
 def refresh(visit: Visit, inputs: Given) -> Update:
-    """What follows from what stands on the page: messages, the cost, and whether the turns are old."""
+    """What follows from the form: messages, the cost, and whether the turns belong to an earlier one."""
     state, request = state_of(visit), None
     try:
         request = read(visit, inputs)
@@ -176,13 +176,13 @@ def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
 
 
 def row_of(record: RunRecord, index: int) -> dict[str, Any]:
-    """An episode among those so far."""
+    """An episode as a row of the figures."""
     question = record.request.values[QUESTION]
     return {"mode": record.request.mode, "index": index, "question": question, "turns": turns_of(record)}
 
 
 def render_episode(visit: Visit, record: RunRecord) -> Update:
-    """A finished episode, and all so far."""
+    """A finished episode, and the figures of all."""
     state, names = state_of(visit), {m.label: m.name for m in record.request.methods}
     modes: Any = tuple(dict.fromkeys(row["mode"] for row in state.rows))
     request = LoopRequest(record.request.methods, len(state.rows), modes=modes)
@@ -203,11 +203,11 @@ def render_episode(visit: Visit, record: RunRecord) -> Update:
 
 
 def verdict_of(record: RunRecord) -> str:
-    """How the episode ended under each method, and where that comes from."""
+    """How the episode ended under each method, and why."""
     pairs = {(o.agent, o.method) for o in record.outcomes}
     if all((agent, label) in pairs for agent in record.agents for label in record.labels):
         return run_card(record)
-    return verdict_card(  # free-running, and some ended earlier than others
+    return verdict_card(  # free-running: not every method reached every turn
         ends_html(record), "neutral", (), text.LOOP_FREE_WHERE, text.LOOP_FREE_REPAIR, factline(record)
     )
 
@@ -223,7 +223,7 @@ def render_turn(record: RunRecord, turn: int) -> Update:
             fragments_finding(record, turn),
         ),
     ]
-    if record.request.mode == "pinned":  # elsewhere dense may have ended before this turn
+    if record.request.mode == "pinned":  # free-running, dense may have ended before this turn
         figures += [
             ttft_view(turn_record),
             error_by_layer(turn_record, turn),

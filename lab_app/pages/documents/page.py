@@ -44,14 +44,14 @@ READS = ("text", "question", "methods", OPTIONS)
 
 @dataclass
 class DocumentsState:
-    """What a visit's Documents page remembers; ``request`` is what was last run, ``token`` its record's."""
+    """What a visit's Documents page remembers: the last ``request`` that was run, ``token`` of its record."""
 
     preset: str = EXAMPLES[0]
     example: Example | None = None
     next_example: int = 0
     request: RunRequest | None = None
     token: str = ""
-    saved: bool = False  # what is shown is the saved run of a first visit
+    saved: bool = False  # whether the shown run is the saved one of a first visit
 
 
 def state_of(visit: Visit) -> DocumentsState:
@@ -62,7 +62,7 @@ def state_of(visit: Visit) -> DocumentsState:
 
 @cache
 def _wording() -> tuple[str, str, Agent, Pipeline]:
-    """The reader's instruction, what leads in to the question, and the agent, as the preset words them."""
+    """The preset's instruction, the line before the question, the reading agent and the pipeline."""
     pipeline = load_preset(EXAMPLES[0]).pipeline
     agent = pipeline.agents[0]
     head, _, body = agent.template.partition("Document 1:\n")
@@ -70,7 +70,7 @@ def _wording() -> tuple[str, str, Agent, Pipeline]:
 
 
 def pipeline_of(count: int) -> Pipeline:
-    """The reader over ``count`` documents, worded as the presets are."""
+    """A pipeline that reads ``count`` documents, with the presets' wording."""
     head, tail, agent, base = _wording()
     names = tuple(f"document_{number}" for number in range(1, count + 1))
     middle = "".join(f"Document {i}:\n{{{name}}}\n" for i, name in enumerate(names, 1))
@@ -80,7 +80,7 @@ def pipeline_of(count: int) -> Pipeline:
 
 
 def read(visit: Visit, inputs: Given) -> RunRequest:
-    """What stands on the page as a checked request."""
+    """The form as a checked request."""
     reader, example = FormReader(inputs), state_of(visit).example
     texts = inputs["text"]
     for slot, document in enumerate(texts):
@@ -114,11 +114,11 @@ def page_errors(error: LabError | None) -> Update:
     return field_errors(error, slot_of)
 
 
-# -- the bench
+# -- the form
 
 
 def arrive(page: PageBuilder, visit: Visit) -> Update:
-    """The saved run and what it asked, else the first example; and the methods that run here."""
+    """The saved run and its request, else the first example; and the methods that run here."""
     state, record = state_of(visit), first_run(page.lab.first_runs, KEY)
     update = choose(visit, {"preset": state.preset})
     if record is not None:
@@ -157,7 +157,7 @@ def fill_form(values: Mapping[str, str]) -> Update:
 
 
 def refresh(visit: Visit, inputs: Given) -> Update:
-    """What follows from what stands on the page: messages, the cost, and whether the results are old."""
+    """What follows from the form: messages, the cost, and whether the results belong to an earlier one."""
     state, request = state_of(visit), None
     try:
         request = read(visit, inputs)
@@ -173,12 +173,12 @@ def refresh(visit: Visit, inputs: Given) -> Update:
 
 
 def same_request(a: RunRequest, b: RunRequest) -> bool:
-    """Do two requests ask the same?"""
+    """Whether two requests differ in nothing but the known answer."""
     return dataclasses.replace(a, expected=None) == dataclasses.replace(b, expected=None)
 
 
 def current_request(visit: Visit, inputs: Given) -> tuple[str, RunRequest | None]:
-    """The chosen kind of example, and what stands on the page; None where it is wrong."""
+    """The chosen kind of example and the form's request; None where the form is invalid."""
     try:
         return state_of(visit).preset, read(visit, inputs)
     except LabError:
@@ -192,7 +192,7 @@ RATIO = documents_ratio.section(READS, current_request)
 
 
 def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
-    """Read the documents under every method and show the record."""
+    """Run every method on the documents and show the record."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         request = read(visit, inputs)

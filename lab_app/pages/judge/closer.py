@@ -1,5 +1,5 @@
-"""From a judged order to Compare: its run with all figures and, where Compare has this judge, its setup, so
-that what changed the choice can be searched and repaired there."""
+"""Opens a judged order on Compare: its run with all figures and, where Compare has this judge as a scenario,
+its form, so that the cause of a changed choice can be searched and repaired there."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from lab_app.visits.visits import Visit
 
 
 def open_judged(visit: Visit, request: JudgeRequest, record: RunRecord, method: str) -> Update:
-    """An order's run on Compare, looked at under a method."""
+    """Show an order's run on Compare, with a method chosen."""
     scenario_run = as_scenario(request, record)
     bench = from_record(scenario_run)
     message = text.OPENED if bench is None else text.JUDGE_OPENED
@@ -23,8 +23,8 @@ def open_judged(visit: Visit, request: JudgeRequest, record: RunRecord, method: 
 
 
 def as_scenario(request: JudgeRequest, record: RunRecord) -> RunRecord:
-    """The record as the scenario of Compare that asks the same judge the same would make it; as it is where
-    there is none."""
+    """The record with the pipeline of the scenario on Compare that has the same judge and prompt; unchanged
+    where there is none."""
     name = f"judge-{request.criterion}"
     if name not in preset_names():
         return record

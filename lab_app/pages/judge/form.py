@@ -1,4 +1,4 @@
-"""What the Judge page and the set below it read alike: numbers, texts, criterion, orders and methods."""
+"""What the Judge page and the set below it read in the same way: criterion, orders, methods, numbers."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from lab_app.ui.page import OPTIONS
 from lab_app.ui.validation import FormReader, Problem
 
 KEY = "judge"
-REPAIR = "repair"  # has a switch of its own
+REPAIR = "repair"  # the method with a switch of its own
 SETTINGS = (
     "criterion", "protocol", "slots_only", "order", "shuffles", "seed", "methods", "repair", "gated",
     "budget", "warm", OPTIONS,
@@ -19,7 +19,7 @@ SETTINGS = (
 
 
 def read_settings(reader: FormReader, candidates: int) -> dict[str, Any]:
-    """Criterion, protocol, orders, methods and pools: what a single problem and a set share."""
+    """The settings that a single problem and a set share: criterion, protocol, orders, methods, pools."""
     from backend.methods.registry import method_names
 
     inputs = reader.given
@@ -53,10 +53,10 @@ def read_settings(reader: FormReader, candidates: int) -> dict[str, Any]:
 
 
 def numbered(name: str, value: float) -> Node:
-    """A number with its limits' label, as a field."""
+    """The field of a number, labelled as in its limits."""
     return fields.number(name, text.JUDGE_NUMBERS[name].label, value, id=f"kv-{KEY}-{name}")
 
 
 def read_regime(value: Any, usual: Regime = "typed") -> Regime:
-    """Where candidates come from; ``usual`` for anything that is no such place."""
+    """Where candidates come from; ``usual`` for an unknown value."""
     return next((regime for regime in REGIMES if regime == value), usual)

@@ -65,8 +65,9 @@ READS = ("text", "question", "expected", "source", "temperature", *SETTINGS)
 
 @dataclass
 class JudgeState:
-    """What a visit's Judge page remembers: ``draft`` by the model, ``request`` and its ``records`` by order;
-    whether the closer figures are ``unfolded``, and whether disagreement as a gate is told (``gated``)."""
+    """What a visit's Judge page remembers: the problem with the model's candidates (``draft``), the last
+    ``request`` and its ``records`` by order, whether the closer figures are ``unfolded``, and whether the
+    verdict says what a gate on disagreement would do (``gated``)."""
 
     next_example: int = 0
     writes: int = 0
@@ -75,10 +76,10 @@ class JudgeState:
     last_order: OrderDone | None = None
     records: dict[str, RunRecord] = field(default_factory=dict)
     token: str = ""
-    saved: bool = False  # what is shown is the saved run of a first visit
+    saved: bool = False  # whether the shown run is the saved one of a first visit
     unfolded: bool = False
     gated: bool = False
-    selection: Given = field(default_factory=dict)  # the order and the method that are looked at
+    selection: Given = field(default_factory=dict)  # the chosen order and method
 
 
 def state_of(visit: Visit) -> JudgeState:
@@ -87,11 +88,11 @@ def state_of(visit: Visit) -> JudgeState:
     return state
 
 
-# -- reading what stands on the page
+# -- reading the form
 
 
 def read(visit: Visit, inputs: Given) -> JudgeRequest:
-    """The typed or written problem and all settings, checked.
+    """The problem, typed or written by the model, and all settings, checked.
 
     Raises:
         Problems: everything that is wrong, each with its place.
@@ -123,7 +124,7 @@ def read(visit: Visit, inputs: Given) -> JudgeRequest:
 def written_problem(
     state: JudgeState, question: str, texts: list[str], source: Any, expected: str | None
 ) -> JudgeProblem | None:
-    """The model's own candidates, if these are what stands on the cards."""
+    """The problem with the model's own candidates, if these are on the cards unedited."""
     problem = state.draft
     if problem is None or (problem.regime, problem.question, problem.expected) != (
         source,
@@ -144,7 +145,7 @@ def slot_of(name: str | None) -> str:
     return places.get(last, "run")
 
 
-# -- the bench
+# -- the form
 
 
 def arrive(page: PageBuilder, visit: Visit) -> Update:
@@ -182,7 +183,7 @@ def next_example(visit: Visit, inputs: Given) -> Update:
 
 
 def refresh(visit: Visit, inputs: Given) -> Update:
-    """What follows from what stands on the page."""
+    """What follows from the form: messages, the cost, and whether the results belong to an earlier one."""
     state, request = state_of(visit), None
     source = inputs["source"] if inputs["source"] in text.JUDGE_SOURCES else "typed"
     update: Update = {"write-row.visible": source != "typed"}
@@ -260,13 +261,15 @@ def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
                 state.token = visit.keep_result("judged", event)
                 update = render_judgement(visit)
                 yield update
-                yield show_order(visit, update)  # drawing takes longer than reading the verdict should
+                yield show_order(
+                    visit, update
+                )  # apart, because these are slow to draw and the verdict should not wait
 
     yield from one_run_in_turn(lab, visit, work, lambda error: field_errors(error, slot_of))
 
 
 def render_judgement(visit: Visit) -> Update:
-    """A finished judgement, without its figures."""
+    """A finished judgement without the figures of one order."""
     state = state_of(visit)
     assert state.last_order is not None
     assert state.request is not None
@@ -298,7 +301,7 @@ def render_judgement(visit: Visit) -> Update:
 
 
 def card(state: JudgeState) -> str:
-    """The verdict and its source and repair."""
+    """The verdict with its cause and repair."""
     assert state.last_order is not None
     assert state.request is not None
     row, request = state.last_order.row, state.request
@@ -310,7 +313,7 @@ def card(state: JudgeState) -> str:
 
 
 def factline(request: JudgeRequest) -> str:
-    """What was judged, in one quiet line."""
+    """What was judged, in one line."""
     [problem] = request.problems
     question = f'<span class="kv-asked">{escape(clip(problem.question, 140))}</span>'
     source = text.JUDGE_SOURCES[problem.regime].lower()
@@ -322,7 +325,7 @@ def factline(request: JudgeRequest) -> str:
 
 
 def save_link(state: JudgeState) -> str:
-    """The link that saves what was judged; nothing for what was saved before."""
+    """The link that saves the judgement; empty for the saved one of a first visit."""
     return (
         ""
         if state.saved
@@ -362,20 +365,20 @@ def selection_of(visit: Visit, inputs: Given) -> tuple[RunRecord, int, str] | No
 
 
 def unfold(visit: Visit, inputs: Given) -> Update:
-    """The closer figures, which are drawn only for those who open them: they are many."""
+    """The closer figures, drawn only when they are opened because they are many."""
     state_of(visit).unfolded = True
     selection = selection_of(visit, inputs)
     return {} if selection is None else {"view_more": payload(closer_views(*selection))}
 
 
 def fold(visit: Visit, inputs: Given) -> Update:
-    """Nobody looks at them any more."""
+    """Stop drawing the closer figures."""
     state_of(visit).unfolded = False
     return {}
 
 
 def open_in_pipeline(visit: Visit, inputs: Given) -> Update:
-    """The run that is looked at, on the pipeline's page."""
+    """Show the chosen order's run on the pipeline's page."""
     state = state_of(visit)
     selection = selection_of(visit, state.selection)
     if selection is None or state.request is None:

@@ -1,4 +1,4 @@
-"""The set under the Judge page: many problems judged as the one above, with figures that follow along."""
+"""The set under the Judge page: many problems judged like the one above, with figures that grow."""
 
 import threading
 import time
@@ -30,7 +30,7 @@ from viz.judge.metrics import views
 
 USUAL = {"count": 20, "candidates": 4, "set_seed": 0}
 READS = (*USUAL, "set_source", *SETTINGS)
-SECONDS_BETWEEN = 2.0  # two drawings of what is finished so far
+SECONDS_BETWEEN = 2.0  # two drawings of the figures
 
 
 def read(inputs: Given) -> JudgeRequest:
@@ -52,7 +52,7 @@ def read(inputs: Given) -> JudgeRequest:
 
 
 def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
-    """Judge the set, with figures as it goes; cancelled, what was finished stays."""
+    """Judge the set and redraw the figures meanwhile; after a cancel, the finished problems stay."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         request = read(inputs)
@@ -79,7 +79,7 @@ def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
                 yield judge_gate.reset_gate(visit)
 
     for update in one_run_in_turn(lab, visit, work, lambda error: field_errors(error, slot_of)):
-        # what is said of a run stands beside this part, not above the single problem's results
+        # messages stand beside this part, not above the single problem's results
         yield {"set_status" if key == "status" and value else key: value for key, value in update.items()}
 
 
@@ -91,7 +91,7 @@ def slot_of(field: str | None) -> str:
 
 
 def figures(judged: Judged, gated: bool) -> Update:
-    """Everything about the problems so far; ``gated``: what reading densely on disagreement would do, too."""
+    """The figures of the problems; ``gated``: also what reading densely on disagreement would do."""
     first, *rest = views(judged, table(judged), counted(judged))
     return payload((first, gate_panel(judged), *rest) if gated else (first, *rest))
 

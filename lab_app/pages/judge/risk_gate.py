@@ -1,7 +1,7 @@
-"""Below a judged set: can it be known beforehand which verdicts survive reuse, and what would knowing buy?
+"""Below a judged set: a gate that predicts which verdicts survive reuse, and what it would gain.
 
-A gate is trained on the set that was judged last, tested on problems that its training did not see, and its
-threshold can be moved (judge study, Section 7, Fig. 6).
+It is trained on the set that was judged last and tested on other problems of it; its threshold can be moved
+(judge study, Section 7, Fig. 6).
 """
 
 from backend.base.errors import LabError, OptionError
@@ -21,7 +21,7 @@ READS = ("gate_target", "gate_threshold")
 
 
 def reset_gate(visit: Visit) -> Update:
-    """A new set: what was learned of another one goes."""
+    """Forget the gate of an earlier set."""
     visit.pages.pop(GATE_KEY, None)
     return {"gate.visible": True, "gate_set.visible": False, "view_gate": payload(())} | show_error("")
 
@@ -56,7 +56,7 @@ def train(visit: Visit, inputs: Given) -> Update:
 
 
 def choose_gate(visit: Visit, inputs: Given) -> Update:
-    """Another gate: its own threshold."""
+    """Choose another gate, at its own threshold."""
     record: RiskRecord | None = visit.pages.get(GATE_KEY)
     if record is None:
         return show_error(text.GATE_NO_SET)
@@ -69,7 +69,7 @@ def choose_gate(visit: Visit, inputs: Given) -> Update:
 
 
 def move_threshold(visit: Visit, inputs: Given) -> Update:
-    """Another threshold: what it keeps and what that costs."""
+    """Choose another threshold, and show what it keeps and costs."""
     record: RiskRecord | None = visit.pages.get(GATE_KEY)
     if record is None:
         return show_error(text.GATE_NO_SET)
@@ -88,7 +88,7 @@ def read_threshold(value: object) -> float:
     """A probability.
 
     Raises:
-        OptionError: it is none.
+        OptionError: it is no number from 0 to 1.
     """
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
         return float(value)

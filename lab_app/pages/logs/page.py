@@ -1,5 +1,5 @@
-"""The page *Your logs*: what reuse would save of one's own agents' calls, why prefixes were missed, and, for
-calls that the model reads, whether the answers stay."""
+"""The page *Your logs*: what reuse would save in the calls of one's own agents, why prefixes were missed,
+and, for calls that the model reads, whether the answers stay the same."""
 
 import tempfile
 import threading
@@ -38,15 +38,15 @@ MOST_SESSIONS = 200
 METHODS_AT_FIRST = ("naive", "prefix")
 USUAL = {"sample": 8, "budget": 20_000, "seed": 0}
 ANSWER_TOKENS, BLAME_PASSES = 64, 60
-PLACES = {"most-tokens": "budget", "blame-passes": "run"}  # whose boxes have other names than the flags
+PLACES = {"most-tokens": "budget", "blame-passes": "run"}  # flags whose boxes have other names
 READS = (*USUAL, "same", "layouts", "methods", OPTIONS)
 PACKED = (b"\x1f\x8b", b"PK")  # how gzip and zip begin
 
 
 @dataclass
 class LogsState:
-    """What a visit's page remembers: the log, the session that is shown, the two calls that were chosen, and
-    what was read of it last."""
+    """What a visit's page remembers: the log, the shown ``session``, the ``pair`` of calls that are compared,
+    and the last ``reading`` by the model."""
 
     log: OpenLog
     session: str = ""
@@ -69,7 +69,7 @@ def state_of(visit: Visit) -> LogsState:
 
 
 def new_state(log: OpenLog) -> LogsState:
-    """A log as it is first shown: its first session, and the call of it that missed most."""
+    """A log with its first session, and the call of it that missed the most tokens."""
     session = log.sessions[0]
     return LogsState(log, session, log.worst(session))
 
@@ -94,7 +94,7 @@ def render_log(state: LogsState) -> Update:
 
 
 def findings_html(state: LogsState) -> Update:
-    """The verdicts; what to change first, and what became of the answers."""
+    """The verdicts, what to change first, and what became of the answers."""
     empty = html.empty_card(text.LOGS_NOT_READ, text.LOGS_NOT_READ_HELP)
     return {
         "verdict": overview_html(state.log.xray)
@@ -107,12 +107,12 @@ def findings_html(state: LogsState) -> Update:
 
 
 def session_label(log: OpenLog, session: str) -> str:
-    """A session for the list."""
+    """A session's label in the list."""
     return f"{clip(session, 40) or text.LOGS_NO_SESSION} · {plural(len(log.of_session(session)), 'call')}"
 
 
 def upload(visit: Visit, inputs: Given) -> Update:
-    """Open a file. What is wrong with it stands beside the button; the log before stays."""
+    """Open a file. If it cannot be read, a message says why and the log before stays."""
     content = inputs["upload"]
     if not isinstance(content, bytes):
         return {}
@@ -124,7 +124,7 @@ def upload(visit: Visit, inputs: Given) -> Update:
 
 
 def read_log(content: bytes) -> OpenLog:
-    """A file's log; lines without a call are left out, and the page says so.
+    """The log of a file; lines without a call are left out, and the page says so.
 
     Raises:
         RecordError: it is too large or packed, or holds no call.
@@ -140,7 +140,7 @@ def read_log(content: bytes) -> OpenLog:
 
 
 def choose(visit: Visit, place: str) -> Update:
-    """Another session; nothing where it is the one that is shown."""
+    """Show another session; nothing if it is shown already."""
     state, sessions = state_of(visit), state_of(visit).log.sessions
     if not place.isdecimal() or int(place) >= len(sessions) or sessions[int(place)] == state.session:
         return {}
@@ -150,7 +150,7 @@ def choose(visit: Visit, place: str) -> Update:
 
 
 def pick(visit: Visit, inputs: Given, event: Any) -> Update:
-    """A call, laid beside the one that was chosen before."""
+    """Choose a call, and compare it with the one chosen before."""
     state, call = state_of(visit), getattr(event, "token", None)
     if type(call) is not int or call not in state.log.of_session(state.session):
         return {}
@@ -164,7 +164,7 @@ def pick(visit: Visit, inputs: Given, event: Any) -> Update:
 
 
 def read_request(visit: Visit, inputs: Given) -> LogToRead:
-    """What stands on the page as a checked request.
+    """The form as a checked request.
 
     Raises:
         Problems: everything that is wrong, each with its place.
@@ -189,7 +189,7 @@ def slot_of(name: str | None) -> str:
 
 
 def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
-    """Read sampled calls, and show what became of their answers."""
+    """Let the model read sampled calls, and show what became of their answers."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         request, state = read_request(visit, inputs), state_of(visit)
@@ -207,7 +207,7 @@ def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
 
 
 def refresh(visit: Visit, inputs: Given) -> Update:
-    """The chosen session, what is wrong in the boxes, and whether what was read belongs to them."""
+    """The chosen session, messages, and whether the last reading belongs to an earlier form."""
     try:
         update, reading = field_errors(None, slot_of), read_request(visit, inputs).reading
     except LabError as error:

@@ -45,7 +45,7 @@ def read_form(visit: Visit, inputs: Given) -> Form:
 
 
 def _as(kind: str | tuple[str, ...], value: Any) -> Any:
-    """A control's value as what it holds; numbers are read with the request."""
+    """A control's value by its kind; numbers are checked with the request."""
     return bool(value) if kind == "flag" else value if kind == "number" else str(value)
 
 

@@ -1,5 +1,5 @@
-"""The bench as plain JSON values, for links and files, and back. Only what differs from the scenario as it
-ships is written; what is read is checked key by key, because it may come from anybody."""
+"""The form as plain JSON values, for links and files, and back. Only what differs from the shipped scenario
+is written. Every key that is read is checked, because a link or file may come from anybody."""
 
 import dataclasses
 import math
@@ -24,7 +24,7 @@ Body = dict[str, Any]
 
 
 def form_to_json(form: Form, example: Example | None = None) -> Body:
-    """The bench as it stands; with the known answer while it asks an unedited request of the set."""
+    """The form as JSON values; with the known answer while its values are those of ``example``."""
     preset = find_preset(form.preset)
     agents = preset.pipeline.agents
     body: Body = {"format": FORMAT, "preset": form.preset, "values": dict(form.values)}
@@ -38,7 +38,7 @@ def form_to_json(form: Form, example: Example | None = None) -> Body:
     for name in ("ablate", "every_profile", *CONTROLS):
         value, usual = getattr(form, name), getattr(_usual(preset), name)
         if value != usual and (name != "turns" or value is not None):
-            # an emptied box is written as none
+            # an empty box is written as null
             body[name] = list(value) if isinstance(value, tuple) else None if value == "" else value
     body["copies"] = [
         {"method": c.method, "number": c.number, "options": _changed(c.method, c.options)}
@@ -53,12 +53,12 @@ def form_to_json(form: Form, example: Example | None = None) -> Body:
 
 
 def form_from_json(body: Any) -> tuple[Form, Example | None]:
-    """The inverse of :func:`form_to_json`: a form that can be put on the bench, and its known answer.
+    """The inverse of :func:`form_to_json`: a form, and the example with its known answer.
 
-    Values may still be such that they cannot be run; the bench says so beside their boxes.
+    The form may be one that cannot be run; the page says so beside its boxes.
 
     Raises:
-        RecordError: something in it is not what a bench of the lab holds.
+        RecordError: a key or value is not valid in a form.
     """
     try:
         return _read(body)
@@ -69,7 +69,7 @@ def form_from_json(body: Any) -> tuple[Form, Example | None]:
 
 
 def from_record(record: RunRecord) -> Body | None:
-    """The bench that would state a record's request, if there is one that states it exactly."""
+    """The form that makes exactly a record's request; None where no form does."""
     request = record.request
     pipeline = request.pipeline
     options = {m.name: dict(m.options) for m in request.methods if m.name == m.label}
@@ -90,7 +90,7 @@ def from_record(record: RunRecord) -> Body | None:
 
 
 def request_key(request: Any) -> tuple[Any, ...]:
-    """What a request asks, options filled in."""
+    """What a request asks for, default options filled in; for comparing two requests."""
     from backend.methods.registry import make_options
 
     methods = [
@@ -149,7 +149,7 @@ def _read(body: Any) -> tuple[Form, Example | None]:
     controls: Body = {"max_new_tokens": preset.pipeline.longest_answer, "turns": preset.pipeline.turns}
     controls |= {key: _control(table[key], kind, key) for key, kind in CONTROLS.items() if key in table}
     if controls["turns"] is None:
-        controls["turns"] = ""  # None would be as the scenario ships
+        controls["turns"] = ""  # in a form, None is the scenario's own number
     declared = check_text(
         table.get("declared", ", ".join(preset.pipeline.declared)), "The declared names", "", 2000
     )
@@ -196,7 +196,7 @@ def _pinned(table: Body) -> str:
 
 
 def ordered(form: Form) -> Form:
-    """The same with the values in the order of the pipeline's boxes, where its templates can be read."""
+    """The form with its values in the order of the pipeline's boxes, if its templates can be read."""
     try:
         boxes = value_boxes(read_pipeline(form))
     except (LabError, ValueError):
@@ -268,7 +268,7 @@ def _flag(value: Any, what: str) -> bool:
 
 
 def _number(value: Any, what: str) -> float | int | None:
-    """A finite number, or the emptiness of a box."""
+    """A finite number; None for an empty box."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):

@@ -1,8 +1,8 @@
-"""What happens on the page, without widgets: every handler returns or yields ``{name: value}``.
+"""The handlers of the pipeline's page, without widgets: each returns or yields ``{name: value}``.
 
-Names are those of the page's components (see ``lab_app.pages.pipeline.layout``). A handler never raises to
-the browser: expected errors become a message beside their field, others one plain sentence and a line in
-the log.
+Names are those of the page's components (``lab_app.pages.pipeline.layout``). A handler never raises to the
+browser: an expected error becomes a message beside its field, any other a plain sentence and a line in the
+log.
 """
 
 import contextlib
@@ -47,8 +47,10 @@ from viz.base.format import plural
 from viz.run.tally import Count, count, tally_html
 
 LOG = logging.getLogger("lab_app")
-CHEAP_PARAMETERS = 10_000_000  # up to here attention is recorded unasked: it costs an eighth (docs/speed.md)
-LINK_SECONDS = 30.0  # of a run that begins because the setup came by a link
+CHEAP_PARAMETERS = (
+    10_000_000  # smaller models record attention by default: it costs an eighth (docs/speed.md)
+)
+LINK_SECONDS = 30.0  # the longest run that a link may begin
 MAP_SECONDS = 90.0  # a first UMAP takes up to a minute on a slow machine
 
 
@@ -65,7 +67,7 @@ class Handlers:
     # -- arriving ---------------------------------------------------------------------------------
 
     def arrive(self, preset: str, browser: str = "", address: str = "") -> tuple[str, Update]:
-        """A new visit: its id, and a page with an instructive run already on it."""
+        """Begin a visit: its id, and the page with the first run on it."""
         visit = self.lab.open(browser, address)
         update: Update = {"topbar": pipeline_html.topbar(self.lab.model.info, self.lab.limits.sentences)}
         update |= self.scenarios.choose(visit, preset) | self.scenarios.offer()
@@ -75,7 +77,7 @@ class Handlers:
             return visit.id, update | results(None) | {"status": ""}
         visit.keep(record)
         if record.request.pipeline == find_preset(preset).pipeline.unrolled:
-            # The bench asks what the shown run was asked, so that Run repeats it.
+            # the form gets the shown run's request, so that Run repeats it
             example = Example(record.request.values, record.request.expected)
             update |= self.scenarios.set_up(visit, find_preset(preset), example)
             state_of(visit).next_example = 0
@@ -91,17 +93,17 @@ class Handlers:
             LOG.warning("the first run %s cannot be read", self._first_run.name)
             return None
 
-    # -- the bench --------------------------------------------------------------------------------
+    # -- the form ---------------------------------------------------------------------------------
 
     def refresh(self, visit: Visit, form: Form) -> Update:
-        """Everything on the bench that follows from what was typed; clears mended errors."""
+        """Everything that follows from the form; clears the messages of errors that are gone."""
         state_of(visit).form = form
         state_of(visit).history.note(form, state_of(visit).example)
         update: Update = state_of(visit).history.buttons() | {
             "shown_methods": form.methods,
             "profiles": {name: standing(name, options) for name, options in form.options.items()},
         }
-        with contextlib.suppress(LabError):  # told by read_request, with everything else
+        with contextlib.suppress(LabError):  # read_request below shows it, with all other errors
             update |= self._derived(visit, form)
         try:
             request = self._request(visit, form)
@@ -124,21 +126,21 @@ class Handlers:
         return update
 
     def _draft(self, visit: Visit, form: Form) -> str:
-        """The bench for the browser's memory and address. One that came by a link runs if that is short."""
+        """The form for the browser's memory and address. One that came by a link runs if the run is short."""
         state = state_of(visit)
         body = form_to_json(form, state.example)
         run = state.from_link and state.run_form != statement(form) and state.seconds <= LINK_SECONDS
         state.from_link = False
         try:
             return sharing_html.draft(body, f"c={to_link(body)}", run)
-        except (LinkTooLong, ValueError):  # or a number that no link writes
+        except (LinkTooLong, ValueError):  # ValueError: a number that a link cannot hold
             return sharing_html.draft(body, "")
 
     def _request(self, visit: Visit, form: Form) -> RunRequest:
-        """The form as a request that the model has room for.
+        """The form as a request that fits the model's context.
 
         Raises:
-            Problems: every problem that was found, each with its field.
+            Problems: everything that is wrong, each with its field.
         """
         request = forms.read_request(form, state_of(visit).example)
         limit = self.lab.model.info.context_tokens
@@ -159,7 +161,7 @@ class Handlers:
         """How usual the form's request is for the model, beside the question."""
         try:
             outlook = visit.engine.familiarity(forms.read_request(form, state_of(visit).example))
-        except LabError:  # told by refresh
+        except LabError:  # refresh shows it
             outlook = None
         return {"familiar": pipeline_html.familiar(outlook)}
 
@@ -197,7 +199,7 @@ class Handlers:
         }
 
     def _warm_count(self, visit: Visit, form: Form, request: RunRequest) -> int:
-        """How many requests to send first: none when the pools hold something already."""
+        """How many requests to send first: none if the pools hold anchors already."""
         if not form.warm or not keeps_pools(request.methods):
             return 0
         if (
@@ -213,7 +215,7 @@ class Handlers:
     # -- running ----------------------------------------------------------------------------------
 
     def run(self, visit: Visit, form: Form) -> Iterator[Update]:
-        """Warm up if asked, run, and show each step."""
+        """Warm up if the form says so, run, and show each step."""
 
         def work(cancel: threading.Event) -> Iterator[Update]:
             request = self._request(visit, form)
@@ -245,7 +247,7 @@ class Handlers:
             rows: list[tuple[Count, ...]] = []
             if warm:
                 yield from in_line(self.lab, cancel, lambda: self._warm(visit, form, request, warm, cancel))
-            for _ in range(total):  # each takes a turn of its own, so that others need not wait for all
+            for _ in range(total):  # one turn each, so that other visits need not wait for all
                 yield self.scenarios.next_example(visit, form.preset)
                 example = state_of(visit).example
                 next_form = dataclasses.replace(form, values=dict(example.values) if example else {})
@@ -343,8 +345,8 @@ class Handlers:
         return pickers | drawing(visit, pickers, strip)
 
     def complete_map(self, visit: Visit, agent: Any, method: Any, segment: Any) -> Update:
-        """The Anchors tab again, once the slow half of its map is there; nothing if it is there already, or
-        if something else was chosen in the meantime."""
+        """The Anchors tab once the slow part of its map (UMAP) is there; nothing if it was complete, or if
+        something else was chosen meanwhile."""
         record = visit.record
         if record is None or state_of(visit).tab != "anchors":
             return {}
@@ -365,7 +367,7 @@ class Handlers:
 
 
 def warm_set(form: Form, count: int) -> list[Example]:
-    """Requests for the pools: another draw than the ones offered on the bench.
+    """Requests for the pools: other ones than the page offers.
 
     Raises:
         Problems: the scenario has no set of its own.
@@ -377,8 +379,8 @@ def warm_set(form: Form, count: int) -> list[Example]:
 
 
 def adopt(visit: Visit, form: Form, request: RunRequest) -> None:
-    """A record of which it is not known what form stated it, and which the form states: edits from here on
-    make it stale."""
+    """If the form of the shown record is not known and this form makes the same request, take this form for
+    it, so that later edits make the results stale."""
     record = visit.record
     if (
         state_of(visit).run_form is None

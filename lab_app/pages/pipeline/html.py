@@ -1,4 +1,4 @@
-"""Pieces of HTML of the pipeline's page: top bar, graph and cards, notes. Everything is escaped here."""
+"""HTML of the pipeline's page: top bar, graph and cards, notes. Every value is escaped here."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from viz.base.placeholder_pills import template_html, weights_label
 from viz.run.agent_graph import graph_svg
 from viz.run.familiarity import outlook_words
 
-#: The name's mark, a small strip: x, y, width, colour.
+#: The logo, a small token strip: x, y, width, colour.
 CELLS = (
     (0, 0, 7, 0),
     (8.5, 0, 17.5, 0),
@@ -28,7 +28,7 @@ CELLS = (
     (0, 14, 13, 1),
     (14.5, 14, 11.5, 3),
 )
-MOST_NODES = 12  # of a graph: more agents in all turns are drawn once
+MOST_NODES = 12  # of a graph: with more, one turn stands for all
 MARK = (
     '<svg class="kv-mark" viewBox="0 0 26 20" aria-hidden="true">'
     + "".join(
@@ -75,7 +75,7 @@ def topbar(info: ModelInfo | None, limits: Sequence[str] = ()) -> str:
 
 
 def purpose() -> str:
-    """What this page is for, a button that plays it, and the link to the tour that teaches it."""
+    """What the page is for, a button that plays a run, and the link to the tour."""
     tour = f'<a href="#tour" data-kv="page" data-page="tour">{text.PURPOSE_TOUR}</a>'
     play = f'<button type="button" class="kv-small-button" data-kv="play">{text.PURPOSE_PLAY}</button>'
     return f'<p class="kv-purpose">{text.PURPOSE} {play} {tour}</p>'
@@ -137,7 +137,7 @@ def certificate(cert: Certificate) -> str:
 
 
 def scenario(preset: Preset) -> str:
-    """One sentence on the scenario, and what it needs."""
+    """The scenario in a sentence, and the context that it needs."""
     needs = (
         ""
         if preset.model == "embedded"
@@ -147,7 +147,7 @@ def scenario(preset: Preset) -> str:
 
 
 def bench(pipeline: Pipeline, counts: Mapping[int, int]) -> dict[str, Any]:
-    """Graph, cards and pills that follow from the pipeline."""
+    """Graph, cards and pills of a pipeline; ``counts``: tokens of each agent's prompt."""
     turns = pipeline.unrolled
     shown = turns if len(turns.agents) <= MOST_NODES else pipeline
     update: dict[str, Any] = {"graph": graph_svg(shown), "agents": len(pipeline.agents)}
@@ -179,7 +179,7 @@ def label(name: str) -> str:
 
 
 def gallery_note(entry: GalleryEntry | None, unchanged: bool, same_weights: bool) -> str:
-    """What was found for the checked example on the bench, and whether it still holds here."""
+    """The answers of the checked example on the form, and whether they still hold."""
     warning = "" if same_weights else f'<p class="kv-help">{text.OTHER_WEIGHTS}</p>'
     if entry is None:
         return warning
@@ -208,8 +208,8 @@ def notices(hints: Sequence[str]) -> str:
 
 
 def pools(states: Sequence[PoolState], has_pools: bool, ready: int = 0) -> str:
-    """How full the pools are, one line per placeholder; ``ready``: requests that a run puts there first, for
-    nothing."""
+    """How full the pools are, one line per placeholder; ``ready``: requests whose cached warm-up the next run
+    takes over."""
     if not has_pools:
         return ""
     rows: dict[str, PoolState] = {state.placeholder: state for state in states}
@@ -227,7 +227,7 @@ def pools(states: Sequence[PoolState], has_pools: bool, ready: int = 0) -> str:
 
 
 def profile_note(standing: Standing) -> str:
-    """What the chosen profile is, or how the boxes differ from the nearest one."""
+    """The chosen profile, or how the options differ from the nearest one."""
     if standing.profile is not None:
         return f'<p class="kv-help">{escape(standing.summary)}</p>'
     some = [f"“{label}”" for label in standing.differ[:2]]

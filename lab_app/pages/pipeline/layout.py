@@ -1,4 +1,4 @@
-"""The page's widgets, by name. What they do is in ``lab_app.pages.pipeline.events``; how they look in
+"""The page's widgets, by name. ``lab_app.pages.pipeline.events`` connects their handlers; their styles are in
 ``assets/app.css``."""
 
 from collections.abc import Callable
@@ -172,7 +172,7 @@ def control_field(control: Control) -> Node:
 
 
 def agent_card(page: PipelinePage, slot: int) -> Node:
-    """An agent's prompt and weights, to be folded open."""
+    """An agent's prompt and weights, folded."""
     return fields.fold(
         f"agent_{slot}", "",
         fields.note(f"pills_{slot}", id=f"kv-pills-{slot}"),
@@ -191,7 +191,7 @@ def agent_card(page: PipelinePage, slot: int) -> Node:
 
 
 def build_gallery(page: PipelinePage) -> None:
-    """The checked examples; hidden until a visit finds some."""
+    """The checked examples; hidden unless there are some."""
     with gr.Column(visible=False, min_width=0, elem_id="kv-gallery") as group:
         page.add(
             gallery=group,
@@ -231,7 +231,9 @@ def build_results(page: PipelinePage) -> None:
                 ),
             )
         with gr.Tabs(elem_id="kv-tabs"):
-            gr.Tab(text.TEXTS, id="texts", elem_id="kv-tab-texts")  # the comparison's lines (assets/app.css)
+            gr.Tab(
+                text.TEXTS, id="texts", elem_id="kv-tab-texts"
+            )  # shows rows of the comparison (assets/app.css)
             for tab in TABS:
                 with gr.Tab(tab.label, id=tab.key, elem_id=f"kv-tab-{tab.key}") as widget:
                     asides = [aside for aside in SECTIONS if aside.tab == tab.key and not aside.label]

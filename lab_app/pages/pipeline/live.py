@@ -1,4 +1,4 @@
-"""A run follows its methods' controls while they move: it is changed from what it stored, without Run."""
+"""A run follows its methods' controls: it is revised from the state that it stored, without Run."""
 
 import dataclasses
 import logging
@@ -20,9 +20,15 @@ from lab_app.ui.types import Update
 from lab_app.visits.visits import Visit
 
 LOG = logging.getLogger("lab_app")
-RUN_SECONDS = 6.0  # of a run that begins without being asked for
-Picks = tuple[Any, Any, Any]  # the agent, method and segment that are looked at
-METHODS = ("methods", "options", "copies", "ablate", "every_profile")  # what may change of a run's form
+RUN_SECONDS = 6.0  # the longest run that may begin without Run
+Picks = tuple[Any, Any, Any]  # the chosen agent, method and segment
+METHODS = (
+    "methods",
+    "options",
+    "copies",
+    "ablate",
+    "every_profile",
+)  # the fields of a form that a revision may change
 
 
 def statement(form: Form) -> Form:
@@ -35,7 +41,7 @@ def statement(form: Form) -> Form:
 
 
 def follows(visit: Visit, form: Form) -> bool:
-    """Whether the run on the screen can be changed to what the form says: its methods alone differ."""
+    """Whether the run on the screen can be revised to this form: only its methods differ."""
     ran, current = state_of(visit).run_form, statement(form)
     if ran is None or visit.record is None or ran.mode != "pinned":
         return False
@@ -44,7 +50,7 @@ def follows(visit: Visit, form: Form) -> bool:
 
 
 def staleness(visit: Visit, form: Form) -> Update:
-    """Says that the results are not the form's, and takes it back."""
+    """Show that the results belong to an earlier form, or remove that note."""
     ran = state_of(visit).run_form
     if ran is not None and ran != statement(form):
         state_of(visit).stale_shown = True
@@ -56,8 +62,8 @@ def staleness(visit: Visit, form: Form) -> Update:
 
 
 def finish(visit: Visit, update: Update, notice: Callable[[], Update]) -> Iterator[Update]:
-    """The last answer of a run or a change. It is large and takes its time, so an edit's smaller answer may
-    overtake it; what is ``told`` of such an edit then comes once more, behind it."""
+    """The last update of a run or a revision. It is large, so the small answer to a later edit may overtake
+    it and be overwritten; the ``notice`` about such an edit is therefore sent again behind it."""
     first = notice()
     yield update | {"status": ""} | first
     later = notice()
@@ -66,9 +72,9 @@ def finish(visit: Visit, update: Update, notice: Callable[[], Update]) -> Iterat
 
 
 def change(visit: Visit, form: Form, picks: Picks, run: Callable[[], Iterator[Update]]) -> Iterator[Update]:
-    """Change the run on the screen to what the form says of its methods: first what they decide, then their
-    errors, then the answers that had to be decoded. ``run``: runs the form, where the run on the screen left
-    nothing here to change it by and a run takes a moment."""
+    """Revise the run on the screen to the form's methods: first their decisions, then their errors, then the
+    answers that had to be decoded. ``run`` runs the form instead, where the stored state is gone and a run is
+    short."""
     record, shown = visit.record, visit.shown
     if visit.cancel is not None or record is None or shown is None or not follows(visit, form):
         yield {}
@@ -79,7 +85,7 @@ def change(visit: Visit, form: Form, picks: Picks, run: Callable[[], Iterator[Up
         for event in visit.engine.revise(record, request, cancel=threading.Event()):
             if isinstance(event, Progress):
                 continue
-            if visit.record is not record or visit.cancel is not None:  # a run began meanwhile
+            if visit.record is not record or visit.cancel is not None:  # another run began
                 return
             if not event.whole:
                 pickers = choices(event.record, *picks)
@@ -98,7 +104,7 @@ def change(visit: Visit, form: Form, picks: Picks, run: Callable[[], Iterator[Up
             state_of(visit).stale_shown = False
 
             def notice() -> Update:
-                latest = state_of(visit).form or form  # edited again meanwhile?
+                latest = state_of(visit).form or form  # the last edit, if there was one meanwhile
                 return {} if follows(visit, latest) else staleness(visit, latest)
 
             yield from finish(visit, results(visit, picks=picks), notice)
@@ -107,7 +113,7 @@ def change(visit: Visit, form: Form, picks: Picks, run: Callable[[], Iterator[Up
         if lost and state_of(visit).seconds <= RUN_SECONDS:
             yield from run()
             return
-        if not isinstance(error, LabError):  # those are told beside their boxes, or need a run
+        if not isinstance(error, LabError):  # shown beside its box, or a run is needed
             LOG.exception("a run could not be changed")
         state_of(visit).stale_shown = True
         yield {"status": html.status(text.EDITED, "edited", again=True)}

@@ -1,4 +1,4 @@
-"""Controls from a method's option fields: a new method shows up on the bench by itself."""
+"""Fields made from a method's options, so that a new method needs no code here."""
 
 import dataclasses
 from typing import Any
@@ -20,17 +20,17 @@ def option_name(method: str, option: str) -> str:
 
 
 def read_options(method: str, inputs: Any) -> dict[str, Any]:
-    """A method's options, from fields by name."""
+    """A method's options; ``inputs`` holds them by their fields' names."""
     return {o.name: inputs[option_name(method, o.name)] for o in option_fields(method_class(method))}
 
 
 def options_of(inputs: Any) -> dict[str, dict[str, Any]]:
-    """The options of every method, from fields by name."""
+    """The options of every method, by method; ``inputs`` holds them by their fields' names."""
     return {name: read_options(name, inputs) for name in with_options()}
 
 
 def copied_panels() -> Node:
-    """The columns that were duplicated, each with the panel of its method."""
+    """The duplicated columns, each with the panel of its method."""
     titles = {name: method_class(name).title for name in with_options()}
     return fields.copies(
         "copies", read_copies, id="kv-copies", titles=titles, most=MOST_COPIES, repaired=text.REPAIRED
@@ -38,7 +38,7 @@ def copied_panels() -> Node:
 
 
 def read_copies(value: Any) -> list[dict[str, Any]]:
-    """Duplicated columns as a browser sent them; what can be none is left out."""
+    """Duplicated columns as a browser sent them, without the invalid ones."""
     out: list[dict[str, Any]] = []
     for entry in value[:MOST_COPIES] if isinstance(value, list) else ():
         column = entry if isinstance(entry, dict) else {}
@@ -61,12 +61,12 @@ def with_options() -> tuple[str, ...]:
 
 
 def switches_of(method: str) -> list[Any]:
-    """The alignment steps that can be switched."""
+    """The switches of a method's alignment steps."""
     return [f for f in option_fields(method_class(method)) if f.kind == "bool" and not f.advanced]
 
 
 def adds_columns() -> dict[str, dict[str, int]]:
-    """The switches that add columns: by their kind and method, how many they add at most."""
+    """How many columns the switches that add some can add, by kind and method."""
     profiles = {name: len(method_class(name).profiles) for name in with_options()}
     switches = {name: len(switches_of(name)) for name in with_options()}
     return {
@@ -87,15 +87,15 @@ def option_field(method: str, option: Any) -> Node:
         return fields.choice(name, option.label, choices, option.default, help=info, **look)
     span = f" {option.minimum:g} to {option.maximum:g}." if option.minimum is not None else ""
     step = 1 if option.kind == "int" else 0.05
-    if option.maximum is not None and (option.maximum <= 256):  # the part of the range that is used
+    if option.maximum is not None and (option.maximum <= 256):  # a slider needs a short range
         most = min(option.maximum, 64 if option.kind == "int" else 2)
         look["slider"] = [option.minimum, most]
     return fields.number(name, option.label, option.default, help=info + span, step=step, **look)
 
 
 def method_panel(method: str, shown: bool) -> Node:
-    """All options of a method: its profiles, switches, then numbers; seldom used ones are folded away. Last
-    come the switches that add columns, with the place for messages."""
+    """All options of a method: profiles, switches, numbers, choices; advanced ones are folded away. Below
+    them stand the switches that add columns and the place for messages."""
     cls = method_class(method)
     every = option_fields(cls)
     basic, folded = ([f for f in every if f.advanced == later] for later in (False, True))
@@ -124,13 +124,13 @@ def method_panel(method: str, shown: bool) -> Node:
 
 
 def _fold(method: str, options: list[Any]) -> Node:
-    """The seldom used options, folded away."""
+    """The advanced options, folded away."""
     place, rows = f"kv-more-{method}", _arranged(method, options)
     return fields.fold(f"more_{method}", text.MORE_OPTIONS, *rows, id=place, css="kv-more")
 
 
 def _settings(method: str, profile: str) -> dict[str, Any]:
-    """What a profile says of each option, by the names of their fields."""
+    """The value of each option under a profile, by the options' field names."""
     options = dataclasses.asdict(make_options(method, profile_options(method, profile)))
     return {option_name(method, name): value for name, value in options.items()}
 

@@ -23,14 +23,14 @@ from viz.run.tabs import TABS
 from viz.run.token_strip import strip_html
 from viz.run.verdict_card import run_card
 
-#: Switches it on in the setup and presses Run (see ``assets/app.js``).
+#: Its button switches the recording of attention on and presses Run (``assets/app.js``).
 RECORD_ATTENTION = Markup(
     '<p class="kv-help">{}</p><button type="button" class="kv-button" data-kv="attention">{}</button>'
 ).format(CONTROLS["attention"].help, text.ATTENTION_RERUN)
 
 
 def drawing(visit: Visit, pickers: Update, strip: bool = True, record: RunRecord | None = None) -> Update:
-    """The strip and the open tab for a selection; ``record``: another than the one on the screen."""
+    """The strip and the open tab for a selection; ``record``: by default the one on the screen."""
     record, selection = record or visit.record, pickers["selection"]
     if record is None:
         return {}
@@ -39,7 +39,7 @@ def drawing(visit: Visit, pickers: Update, strip: bool = True, record: RunRecord
         views: Sequence[FigureView | Panel] = (Panel("attention_off", text.ATTENTION_OFF, RECORD_ATTENTION),)
     else:
         views = LAYOUTS.completed(tab.views(record, selection), record, selection)
-    # a view that waits for more asks for it by itself (see app.js and Handlers.complete_map)
+    # the page asks again for a view that is not complete (app.js and Handlers.complete_map)
     waits = tab.key == "anchors" and LAYOUTS.pending(record, selection)
     update: Update = {f"view_{tab.key}": payload(views) | {"waits": waits}}
     if strip:
@@ -53,7 +53,7 @@ def drawing(visit: Visit, pickers: Update, strip: bool = True, record: RunRecord
 def results(
     visit: Visit | None, record: RunRecord | None = None, picks: tuple[Any, Any, Any] = (None, None, None)
 ) -> Update:
-    """Everything under the status line, for a record or for none; ``picked``: what is looked at of it."""
+    """Everything under the status line, for a record or for none; ``picks``: agent, method and segment."""
     run_record = record or (visit.record if visit else None)
     if visit is None or run_record is None:
         nothing = payload([Panel("nothing", text.NOTHING_RUN, f"<p>{text.NOTHING_RUN_HELP}</p>")])
@@ -76,7 +76,7 @@ def results(
 
 
 def comparison(visit: Visit, record: RunRecord, pending: frozenset[tuple[int, str]] = frozenset()) -> Markup:
-    """The columns side by side, with what can be done with each; ``pending`` answers are still decoded."""
+    """The columns side by side with their buttons; ``pending``: answers that are still being decoded."""
     copies = {m.label for m in record.request.methods if m.label != m.name and _is_copy(m)}
     options = {
         name: {option.name: option.label for option in option_fields(method_class(name))}
@@ -92,7 +92,7 @@ def _is_copy(choice: MethodChoice) -> bool:
 
 
 def open_run(visit: Visit, token: str) -> Update:
-    """Put a kept record of another page on the pipeline's, where all its figures are."""
+    """Show a record of another page on the pipeline's, with all its figures."""
     if token not in visit.records:
         return {"status": html.status(text.GONE, "note")}
     visit.shown, state_of(visit).run_form = token, None

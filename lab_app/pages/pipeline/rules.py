@@ -1,4 +1,4 @@
-"""Keys of the pipeline's updates that stand for several widgets, and what becomes of them."""
+"""Keys of the pipeline's updates that each set several widgets."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,12 +14,12 @@ from viz.base.format import clip
 
 
 def value_classes(slot: int, lined: bool = False) -> str:
-    """The question stands under its label, the other values beside theirs."""
+    """CSS classes of a value box: the question stands under its label, the others beside theirs."""
     return f"kv-value{' kv-value-more' if slot else ''}{' kv-lined' if lined else ''}"
 
 
 def weights_choices(names: tuple[str, ...], chosen: str = "") -> list[tuple[str, str]]:
-    """The lab's own weights and the others by name; ``chosen`` too where this lab does not have it."""
+    """The lab's own weights and the others by name; ``chosen`` is listed even if this lab lacks it."""
     missing = [(text.WEIGHTS_MISSING.format(name=clip(chosen, 40)), chosen)]
     choices = [(text.OWN_WEIGHTS, ""), *((name, name) for name in names)]
     return choices + (missing if chosen and chosen not in names else [])
@@ -56,7 +56,7 @@ def show_methods(chosen: tuple[str, ...]) -> Update:
 
 
 def show_profiles(standings: Mapping[str, Standing]) -> Update:
-    """How the boxes stand to the profiles, and how many of the folded options differ from their defaults."""
+    """How the options differ from the profiles, and how many folded ones differ from their defaults."""
     out: Update = {}
     for name, standing in standings.items():
         if standing.nearest:
@@ -83,7 +83,7 @@ def show_columns(switched: Mapping[str, tuple[str, ...]]) -> Update:
 
 
 def rules(weights: tuple[str, ...]) -> dict[str, Callable[[Any], Update]]:
-    """What becomes of each such key; ``weights``: the names of those that the lab has."""
+    """The function of each such key; ``weights``: the names of those that the lab has."""
 
     def show_weights(models: tuple[str, ...]) -> Update:
         """The weights of each agent; the boxes are hidden where there is nothing to choose."""
@@ -104,5 +104,5 @@ def rules(weights: tuple[str, ...]) -> dict[str, Callable[[Any], Update]]:
         "columns": show_columns,
         "profiles": show_profiles,
         "weights": show_weights,
-        "selection": lambda value: {},  # for the handlers alone
+        "selection": lambda value: {},  # read by handlers, no widget
     }

@@ -1,4 +1,4 @@
-"""Runs and warm-ups while they go on: waiting for a turn, waiting between many, and their progress."""
+"""Runs and warm-ups in progress: waiting for the model, pausing between many runs, progress."""
 
 import math
 import threading
@@ -17,7 +17,7 @@ from lab_app.visits.visits import VisitStore
 def in_line(
     lab: VisitStore, cancel: threading.Event, work: Callable[[], Iterator[Update]]
 ) -> Iterator[Update]:
-    """Do ``work``, runs, when it is its turn; say until then who is before."""
+    """Do ``work`` (runs) in turn; until then, say how many wait before it."""
     with lab.in_line(together=True) as place:
         for message in wait_for_turn(place, cancel):
             yield {"status": html.status(message, "waiting")}
@@ -25,7 +25,7 @@ def in_line(
 
 
 def paced(run: Callable[[], Iterator[Update]], cancel: threading.Event) -> Iterator[Update]:
-    """One of many runs: where it would come too soon after the others, it waits."""
+    """One of many runs; it waits where the rate limit refuses it."""
     while True:
         try:
             yield from run()

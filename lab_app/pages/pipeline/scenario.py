@@ -1,4 +1,4 @@
-"""Which scenario and request stand on the form: chosen from the list, the gallery or a scenario's set."""
+"""Puts scenarios and requests on the form: from the list, the gallery or a scenario's set."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from lab_app.visits.visits import Visit, VisitStore
 
 
 class ScenarioChoice:
-    """What puts scenarios and requests on the form.
+    """Puts scenarios and requests on the form.
 
     Args:
         lab: the visits and their model.
@@ -29,14 +29,14 @@ class ScenarioChoice:
         self.lab, self._gallery = lab, gallery
 
     def choose(self, visit: Visit, name: str) -> Update:
-        """Put a scenario and its first request on the bench."""
+        """Put a scenario and its first request on the form."""
         preset = find_preset(name)
         request = example_at(preset, 0)
         state_of(visit).next_example = 1
         return self.set_up(visit, preset, request)
 
     def choose_effect(self, visit: Visit, effect: Any) -> Update:
-        """Offer the checked examples of one effect; what is on the bench stays."""
+        """List the checked examples of one effect; the form stays."""
         effects = [name for _, name in self._gallery.effects]
         if effect not in effects:
             raise PromptError(f"There are no examples of the kind {str(effect)[:40]!r}. Choose another.")
@@ -47,8 +47,8 @@ class ScenarioChoice:
         }
 
     def choose_example(self, visit: Visit, form: Form, name: Any) -> Update:
-        """Put a checked example on the bench: its scenario as it ships, its request, and the settings that it
-        was checked with. Methods chosen before stay chosen."""
+        """Put a checked example on the form: its shipped scenario, its request, and the settings that it was
+        checked with. Methods stay chosen."""
         if not name:
             state_of(visit).gallery_entry = None
             return {}
@@ -66,7 +66,7 @@ class ScenarioChoice:
         }
 
     def offer(self) -> Update:
-        """The gallery, if there is one."""
+        """Show the gallery, if there is one."""
         effects = self._gallery.effects
         if not effects:
             return {"gallery.visible": False}
@@ -78,11 +78,11 @@ class ScenarioChoice:
         }
 
     def same_weights(self) -> bool:
-        """Whether the gallery was checked with the weights that run here."""
+        """Whether the gallery was checked with the loaded weights."""
         return not self._gallery.entries or self.lab.model.info.weights_hash == self._gallery.weights
 
     def set_up(self, visit: Visit, preset: Preset, request: Example | None) -> Update:
-        """Put a scenario as it ships on the bench, with one request."""
+        """Put a shipped scenario on the form, with one request."""
         pipeline = preset.pipeline
         update: Update = {
             "preset": pipeline.name,
@@ -100,14 +100,14 @@ class ScenarioChoice:
         return update | {"next.interactive": example_at(preset, 0) is not None}
 
     def next_example(self, visit: Visit, name: str) -> Update:
-        """Put the next request of the scenario's set on the bench."""
+        """Put the next request of the scenario's set on the form."""
         preset = find_preset(name)
         request = example_at(preset, state_of(visit).next_example)
         state_of(visit).next_example += 1
         return self._fill(visit, preset, request) | {"next.interactive": request is not None}
 
     def _fill(self, visit: Visit, preset: Preset, request: Example | None) -> Update:
-        """Put one request of a scenario on the bench."""
+        """Put one request of a scenario on the form."""
         state_of(visit).example, state_of(visit).gallery_entry = request, None
         state_of(visit).value_names = forms.value_boxes(preset.pipeline)
         values = request.values if request else {}
@@ -123,7 +123,7 @@ class ScenarioChoice:
 
 
 def boxes(pipeline: Pipeline, values: Mapping[str, str], filled: bool) -> tuple[Box, ...]:
-    """The value boxes of a pipeline, with the values written into them if ``filled``."""
+    """The value boxes of a pipeline; ``filled``: with these values, else they keep their content."""
     texts = {name: values.get(name, "") for name in forms.value_boxes(pipeline)}
     return tuple(
         Box(
@@ -137,7 +137,7 @@ def boxes(pipeline: Pipeline, values: Mapping[str, str], filled: bool) -> tuple[
 
 
 def example_at(preset: Preset, index: int, seed: int = 0) -> Example | None:
-    """One request of a scenario's set, if it has one."""
+    """One request of a scenario's set; None where it has no set."""
     if preset.request_source == "file":
         return None
     return preset_requests(preset, index + 1, seed)[index]

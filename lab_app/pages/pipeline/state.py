@@ -19,22 +19,22 @@ class PipelineState:
     """One visit's pipeline page.
 
     Attributes:
-        run_form: the form behind the record on the screen; None where it is not known.
+        run_form: the form that made the record on the screen; None where it is not known.
         tab: the open tab of figures.
         next_example: which request of the scenario's set comes next.
-        example: the request of the set that was put into the form.
-        gallery_entry: the example of the gallery that it is, if it is one.
+        example: the request of the set that was put on the form.
+        gallery_entry: the same as an example of the gallery, if it is one.
         value_names: which placeholder each value box fills.
-        study_token: the token of the offset study's text that its figures look at; -1 is the usual one.
-        map_requests: how often a map was asked for; the last one wins.
+        study_token: the token that the offset study's figures show; -1 is the default.
+        map_requests: how many maps were requested; only the last request is answered.
         pinned: label of the column that the others are compared with, if any.
         form: the form as it stood at the last edit, since the last run began.
-        stale_shown: whether the page says that the form was edited since the run.
-        from_link: whether the form came by a link, until it is said how it stands.
-        run_token: token of the last run that was made here.
-        seconds: that a run of the form is expected to take, pools and all.
-        forms: the forms behind kept records as JSON values, by the records' tokens.
-        history: the forms that undo goes back to.
+        stale_shown: whether the page says that the form was edited after the run.
+        from_link: whether the form came by a link and has not been sent back to the browser yet.
+        run_token: token of the last run of this visit.
+        seconds: the expected time of a run of the form, warm-up included.
+        forms: the forms of the records as JSON values, by the records' tokens.
+        history: the forms for undo and redo.
     """
 
     run_form: Form | None = None
@@ -62,7 +62,7 @@ def state_of(visit: Visit) -> PipelineState:
 
 
 def keep_form(visit: Visit, body: Mapping[str, Any]) -> None:
-    """Remember the form behind the record on the screen; forms of records that have left go."""
+    """Remember the form of the record on the screen, and forget those of dropped records."""
     forms = state_of(visit).forms
     if visit.shown:
         forms[visit.shown] = dict(body)

@@ -44,14 +44,14 @@ FILES = {"csv": "CSV", "parquet": "Parquet", "sqlite": "SQLite", "yaml": "YAML"}
 
 @dataclass
 class SweepState:
-    """What a visit's page remembers: its sweeps' rows, and what was last run."""
+    """What a visit's page remembers: its sweeps' rows, and the last sweep that was run."""
 
-    desk: Any  # the session's desk
+    desk: Any  # the engine's SweepDesk, which holds the rows
     token: str = field(default_factory=lambda: secrets.token_urlsafe(18))
-    sources: tuple[str, str] | None = None  # text and lines
-    changed: bool = False  # whether another file was uploaded since
-    saved: bool = False  # what is shown is the saved run of a first visit
-    stale_shown: bool = False  # whether the page says that its figures are of an earlier text
+    sources: tuple[str, str] | None = None  # text and lines of the last sweep
+    changed: bool = False  # whether another file was uploaded since then
+    saved: bool = False  # whether the shown rows are the saved ones of a first visit
+    stale_shown: bool = False  # whether the page says that the figures are of an earlier text
 
 
 def state_of(visit: Visit) -> SweepState:
@@ -63,7 +63,7 @@ def state_of(visit: Visit) -> SweepState:
 
 
 def examples() -> dict[str, str]:
-    """Sweeps to start from, by their titles: a small one, and the shipped ones that need no file."""
+    """Texts of sweeps by title: a small one, and the shipped ones that need no file."""
     texts = {"A first look: two orders of requests": SMALL}
     for path in sorted(EXAMPLES_FOLDER.glob("*.yaml")):
         body = path.read_text(encoding="utf-8")
@@ -76,7 +76,7 @@ _RUNNABLE: WeakKeyDictionary[VisitStore, list[str]] = WeakKeyDictionary()
 
 
 def runnable(lab: VisitStore, visit: Visit) -> list[str]:
-    """The titles of the examples that the lab's model can run: their plan is not refused."""
+    """The titles of the examples that the lab's model can run."""
     if lab not in _RUNNABLE:
         desk, titles = state_of(visit).desk, []
         for title, body in examples().items():
@@ -88,20 +88,20 @@ def runnable(lab: VisitStore, visit: Visit) -> list[str]:
 
 
 def texts_of(inputs: Given) -> tuple[str, str]:
-    """Text and lines as they stand."""
+    """The two sources of a sweep: text and lines."""
     return str(inputs["text"] or ""), str(inputs["lines"] or "")
 
 
 def page_errors(error: LabError | None) -> Update:
-    """Messages beside their places: what is wrong in the lines or the file stands beside those."""
+    """Messages beside their places; those about the file stand beside the lines."""
     return field_errors(error, lambda field: "lines" if field in ("lines", "data", "trace") else "text")
 
 
-# -- the bench
+# -- the form
 
 
 def arrive(lab: VisitStore, visit: Visit) -> Update:
-    """The examples that can be run here, and the saved rows of the text that stands there at first."""
+    """The examples that can be run here, and the saved rows of the first one."""
     sweep, state = first_run(lab.first_runs, KEY), state_of(visit)
     update: Update = {"start.choices": runnable(lab, visit)}
     if sweep is None or sweep.text != SMALL:
@@ -113,13 +113,13 @@ def arrive(lab: VisitStore, visit: Visit) -> Update:
 
 
 def start(visit: Visit, inputs: Given) -> Update:
-    """An example's text."""
+    """Put an example's text into the box."""
     body = examples().get(str(inputs["start"]))
     return {} if body is None else {"text": body}
 
 
 def take(visit: Visit, inputs: Given) -> Update:
-    """The last run of the pipeline's page, over many problems."""
+    """Make a sweep of the last run of the pipeline's page."""
     if visit.record is None:
         return {"status": html.status(text.SWEEP_NO_RUN, "note")}
     request = visit.record.request
@@ -128,7 +128,7 @@ def take(visit: Visit, inputs: Given) -> Update:
 
 
 def as_text(request: RunRequest, pipeline: str) -> str:
-    """A run's scenario and methods as a sweep; options stand where they are not the usual ones."""
+    """A run's scenario and methods as a sweep's text, with the options that differ from their defaults."""
     methods: list[Any] = []
     for choice in request.methods:
         usual = method_class(choice.name).Options()
@@ -143,7 +143,7 @@ def as_text(request: RunRequest, pipeline: str) -> str:
 
 
 def upload(visit: Visit, inputs: Given) -> Update:
-    """Keep a file beside the text. What is wrong with it stands beside the button; the one before stays."""
+    """Keep an uploaded file. If it is refused, a message says why and the one before stays."""
     content, state = inputs["upload"], state_of(visit)
     if not isinstance(content, bytes):
         return {}
@@ -157,7 +157,7 @@ def upload(visit: Visit, inputs: Given) -> Update:
 
 
 def refresh(visit: Visit, inputs: Given) -> Update:
-    """What follows from what stands on the page: messages, the size, and whether the figures are old."""
+    """What follows from the form: messages, the size, and whether the figures belong to an earlier one."""
     state = state_of(visit)
     try:
         plan = state.desk.plan(*texts_of(inputs))
@@ -175,7 +175,7 @@ def refresh(visit: Visit, inputs: Given) -> Update:
         same = texts_of(inputs) == state.sources and not state.changed
         if not same:
             update["status"] = html.status(text.SWEEP_EDITED, "edited")
-        elif state.stale_shown:  # what else stands there, such as that a run was stopped, stays
+        elif state.stale_shown:  # other messages, such as that a run was stopped, stay
             update["status"] = results_notice(False, state.saved, "")
         state.stale_shown = not same
     return update
@@ -185,7 +185,7 @@ def refresh(visit: Visit, inputs: Given) -> Update:
 
 
 def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
-    """The sweep, one problem after the other; between two of them others may have the model."""
+    """Run the sweep problem by problem; between two problems other visits may use the model."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         state = state_of(visit)
@@ -203,7 +203,7 @@ def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
 
 
 def _show_problem(state: SweepState, events: Iterator[Count | Swept]) -> Generator[Update, None, bool]:
-    """Show what a sweep says until a problem is done; True when it has ended."""
+    """Show the sweep's progress until a problem is done; True when the sweep has ended."""
     start = None
     for event in events:
         if isinstance(event, Swept):
@@ -217,7 +217,7 @@ def _show_problem(state: SweepState, events: Iterator[Count | Swept]) -> Generat
 
 
 def render_rows(state: SweepState, swept: Swept) -> Update:
-    """The figures so far, and the files."""
+    """The figures of the rows that there are, and the files."""
     update: Update = {
         "figures": payload(views(swept)),
         "verdict": verdict_of(swept),
@@ -227,7 +227,7 @@ def render_rows(state: SweepState, swept: Swept) -> Update:
 
 
 def verdict_of(swept: Swept) -> str:
-    """Is it the same, is it right, what is gained: the findings of the figures below."""
+    """Whether answers stay the same and right, and what is gained: the findings of the figures."""
     changed = any(line.as_dense.of and line.as_dense.value < 1 for line in swept.lines)
     sentence = f'<strong class="kv-verdict-head">{escape(as_dense(swept).finding)}</strong>'
     problems = plural(max((line.problems for line in swept.lines), default=0), "problem")
@@ -240,7 +240,7 @@ def verdict_of(swept: Swept) -> str:
 
 
 def files(token: str) -> str:
-    """Links to the rows."""
+    """Links that save the rows."""
     links = "".join(
         f'<a class="kv-button" id="kv-{KEY}-{kind}" href="lab/sweep/{escape(token)}/{kind}" download>'
         f"{label}</a>"
@@ -254,7 +254,7 @@ def rows_file(lab: VisitStore, token: str, kind: str) -> bytes:
     """A visit's rows as a file.
 
     Raises:
-        OptionError: the server holds none, or cannot write this kind.
+        OptionError: no visit holds these rows, or the kind cannot be written.
     """
     for visit in lab.visits:
         state = visit.pages.get(KEY)
@@ -307,7 +307,7 @@ def build_inputs(page: PageBuilder) -> None:
 
 
 def build_results(page: PageBuilder) -> None:
-    """How far it is, the figures, and the files."""
+    """The results: progress, figures and files."""
     page.block("status")
     page.block("verdict", html.empty_card(text.SWEEP_EMPTY, text.SWEEP_EMPTY_HELP))
     page.add(figures=figure_view(KEY, css="kv-folds"))

@@ -1,4 +1,4 @@
-"""The guided tour's pieces of HTML. Everything that is not of the lab's own making is escaped here."""
+"""HTML of the guided tour. Every text that is not the lab's own is escaped here."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ def with_terms(text: str) -> str:
 
 
 def steps_nav(steps: Sequence[Step], at: int, completed: Sequence[str], fixed: bool) -> str:
-    """All steps by number; ``fixed``: someone else leads."""
+    """All steps by number; ``fixed``: a teacher leads, so that no other step can be chosen."""
     items = []
     for index, step in enumerate(steps):
         current = ' aria-current="step"' if index == at else ""
@@ -101,7 +101,7 @@ def reveal(
 
 
 def takeaway(step: Step) -> str:
-    """What to take along, whatever the run said."""
+    """The key point, whatever the run showed."""
     return (
         f'<section class="kv-tour-takeaway"><p class="kv-eyebrow">{words.TAKEAWAY}</p>'
         f"<p>{with_terms(step.takeaway)}</p></section>"
@@ -112,7 +112,7 @@ def takeaway(step: Step) -> str:
 
 
 def tally(step: Step, counts: Mapping[str, int], members: int, right: str | None) -> str:
-    """The class's predictions as bars; ``right``: the one that came true, once it is told."""
+    """The class's predictions as bars; ``right``: the one that came true, once it is revealed."""
     total = sum(counts.values())
     rows = "".join(
         f"<li{' data-right=1' if key == right else ''}><span>{escape(answer)}"
@@ -138,12 +138,12 @@ def waiting(room: Room) -> str:
 
 
 def room_link(room: str) -> str:
-    """What follows the page's address in the link that lets a student in."""
+    """The end of the link with which a student joins; the page's address comes before it."""
     return f"?lesson=1&room={room}#tour"
 
 
 def room_card(room: Room, leads: bool) -> str:
-    """Who one is in the room; the browser asks for news of it by the attributes."""
+    """The visit's part in the room; the browser asks for the room's news by the attributes."""
     data = (
         f'class="kv-room" data-room="{escape(room.id)}" data-leads="{int(leads)}" '
         f'data-version="{room.version}" '

@@ -36,9 +36,9 @@ from lab_app.ui.types import Given, Update
 from lab_app.visits import classroom
 from lab_app.visits.visits import Visit, VisitStore
 
-PATIENCE_SECONDS = 6.0  # in line before the recorded run is shown in the live one's place
-MOST_NEWS = 400  # characters of what the browser tells about its address
-#: The browser's side of a press of the hidden_button button: what is wished, see ``assets/lesson.js``.
+PATIENCE_SECONDS = 6.0  # of waiting, then the recorded run is shown instead
+MOST_NEWS = 400  # characters of the browser's message
+#: Sends the browser's message when the hidden button is pressed (``assets/lesson.js``).
 NEWS_JS = "(session, news) => [session, window.KVTour ? window.KVTour.news() : news]"
 
 
@@ -46,12 +46,12 @@ NEWS_JS = "(session, news) => [session, window.KVTour ? window.KVTour.news() : n
 
 
 def arrive(lab: VisitStore, visit: Visit) -> Update:
-    """The first step, or the one that the visit was at."""
+    """The step that the visit is at."""
     return render_step(lab, visit)
 
 
 def read_news(value: object) -> dict[str, Any]:
-    """What the browser tells: ``what`` is wished, and what stands in the address. Anything odd is nothing."""
+    """The browser's message: ``what`` it asks for, and what its address holds. Empty where malformed."""
     if not isinstance(value, str) or len(value) > MOST_NEWS:
         return {}
     try:
@@ -62,7 +62,7 @@ def read_news(value: object) -> dict[str, Any]:
 
 
 def news(lab: VisitStore, visit: Visit, inputs: Given) -> Update:
-    """The page was opened by a link, a step was pressed, or the class room has something new."""
+    """Answer the browser's message: a link was opened, a step chosen, or the class room changed."""
     state, message = state_of(visit), read_news(inputs["news"])
     what, step = message.get("what"), message.get("step")
     if what == "enter" and message.get("room"):
@@ -75,8 +75,8 @@ def news(lab: VisitStore, visit: Visit, inputs: Given) -> Update:
 
 
 def enter(lab: VisitStore, visit: Visit, message: dict[str, Any]) -> Update:
-    """By a link into a class room; with the key, as its teacher. Who is at the room's step already may have
-    chosen while the page joined, and keeps the choice."""
+    """Enter a class room by a link; with the key, as its teacher. A visit that is at the room's step already
+    may have chosen an answer while the page joined, which stays."""
     state, room = state_of(visit), lab.rooms.find(message["room"])
     at = state.step
     if room is None:
@@ -94,8 +94,8 @@ def enter(lab: VisitStore, visit: Visit, message: dict[str, Any]) -> Update:
 
 
 def follow_room(lab: VisitStore, visit: Visit) -> Update:
-    """What changed in the class room. While nothing but the count grew, the rest stays as it is, with what a
-    student is about to choose."""
+    """What changed in the class room. If only the count of predictions grew, nothing else is drawn, so that a
+    student's choice stays."""
     state, room = state_of(visit), room_of(lab, visit)
     if room is None or room.step != state.step or room.reveal is not None:
         return render_step(lab, visit)
@@ -104,7 +104,7 @@ def follow_room(lab: VisitStore, visit: Visit) -> Update:
 
 
 def go(lab: VisitStore, visit: Visit, step: int) -> Update:
-    """Another step; in a class room the teacher alone leads."""
+    """Go to a step; in a class room only the teacher can."""
     state, room = state_of(visit), room_of(lab, visit)
     if state.running:
         return {"status": html.status(text.RUN_ELSEWHERE, "busy")}
@@ -125,10 +125,10 @@ def moving(lab: VisitStore, by: int) -> Act:
 
 
 def commit(visit: Visit, step: Step, inputs: Given) -> str:
-    """The prediction, which stands from then on.
+    """Store the prediction; a later one does not replace it.
 
     Raises:
-        LabError: none was chosen, or one that is no answer.
+        LabError: none was chosen, or one that is no choice of the step.
     """
     state = state_of(visit)
     guess = state.guesses.get(step.key) or inputs["guess"]
@@ -146,7 +146,7 @@ def show_error(error: LabError) -> Update:
 
 
 def vote(lab: VisitStore, visit: Visit, inputs: Given) -> Update:
-    """A student's prediction."""
+    """Count a student's prediction."""
     state, room = state_of(visit), room_of(lab, visit)
     if room is None:
         return render_step(lab, visit)
@@ -161,7 +161,7 @@ def vote(lab: VisitStore, visit: Visit, inputs: Given) -> Update:
 
 
 def replay(lab: VisitStore, visit: Visit, inputs: Given) -> Update:
-    """The recorded run of the step."""
+    """Show the recorded run of the step."""
     state, room = state_of(visit), room_of(lab, visit)
     step = steps()[state.step]
     if room is not None and not state.leads:
@@ -180,7 +180,7 @@ def replay(lab: VisitStore, visit: Visit, inputs: Given) -> Update:
 def keep(
     lab: VisitStore, visit: Visit, step: Step, record: RunRecord, was_live: bool, note: str = ""
 ) -> Update:
-    """A run is there: remember and show it; in a class room, to everyone."""
+    """Remember a run and show it; in a class room, to everyone."""
     state, room = state_of(visit), room_of(lab, visit)
     state.runs[step.key] = (visit.keep(record, show=False), was_live)
     if room is not None and state.leads:
@@ -191,7 +191,7 @@ def keep(
 
 
 def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
-    """The step's run on the model; the recorded one where the line is too long."""
+    """Run the step; show its recorded run where the wait for the model is too long."""
     state, room = state_of(visit), room_of(lab, visit)
     step, started = steps()[state.step], False
     if room is not None and not state.leads:
@@ -209,7 +209,7 @@ def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
         started = True
         yield {"errors": {}, "guess.interactive": False, "replay.visible": False, "back.visible": False,
                "next.visible": False}  # fmt: skip
-        engine = lab.engine()  # one that has seen nothing, so that the pools hold what the step says
+        engine = lab.engine()  # a new one, so that the pools hold only what the step sends
         request = step.request()
         try:
             yield from progress(prepare(engine, step, request, cancel), "Preparing")
@@ -220,7 +220,7 @@ def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
 
     start, recording = time.monotonic(), recorded(step.key)
     events = one_run_in_turn(lab, visit, work, show_error)
-    accepted = visit.cancel is None  # else the run is refused, as another of the visit goes on
+    accepted = visit.cancel is None  # else it is refused because another run of the visit is going on
     state.running = state.running or accepted
     try:
         for update in events:
@@ -230,7 +230,7 @@ def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
                 and time.monotonic() - start > PATIENCE_SECONDS
                 and visit.cancel is not None
             ):
-                events.close()  # type: ignore[attr-defined]  # leaves the line
+                events.close()  # type: ignore[attr-defined]  # gives up the place in the queue
                 yield keep(lab, visit, step, recording, was_live=False, note=words.BUSY)
                 return
             yield {name: value for name, value in update.items() if name != "verdict"}
@@ -249,7 +249,7 @@ def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
 
 
 def open_room(lab: VisitStore, visit: Visit) -> Update:
-    """A class room that this visit leads."""
+    """Open a class room that this visit leads."""
     state = state_of(visit)
     try:
         room = lab.rooms.open(state.step)
@@ -260,7 +260,7 @@ def open_room(lab: VisitStore, visit: Visit) -> Update:
 
 
 def close_room(lab: VisitStore, visit: Visit) -> Update:
-    """End it."""
+    """Close the class room."""
     state, room = state_of(visit), room_of(lab, visit)
     if room is not None and state.leads:
         lab.rooms.close(room)
@@ -269,7 +269,7 @@ def close_room(lab: VisitStore, visit: Visit) -> Update:
 
 
 def open_in_pipeline(lab: VisitStore, visit: Visit, inputs: Given) -> Update:
-    """The run on the pipeline's page, with all its figures."""
+    """Show the run on the pipeline's page, with all its figures."""
     state = state_of(visit)
     token = state.runs.get(steps()[state.step].key, ("", False))[0]
     if token not in visit.records:
@@ -306,7 +306,7 @@ def build(page: PageBuilder) -> None:
 
 
 def build_prediction(page: PageBuilder) -> None:
-    """The question and what can be done with an answer."""
+    """The question, its answers and the buttons."""
     with gr.Column(elem_classes="kv-tour-predict", min_width=0):
         gr.HTML(f'<p class="kv-eyebrow">{words.PREDICT}</p>', apply_default_css=False)
         page.add(guess=gr.Radio([], label=words.PREDICT, elem_id=f"kv-{KEY}-guess", container=True))
@@ -334,7 +334,7 @@ def build_run(page: PageBuilder) -> None:
 
 
 def build_teacher(page: PageBuilder) -> None:
-    """The teacher's page, and the class room's door."""
+    """What teachers need: the class room's buttons and the lectures."""
     with gr.Accordion(
         words.FOR_TEACHERS, open=False, elem_id=f"kv-{KEY}-teacher", elem_classes="kv-part kv-fold"
     ):

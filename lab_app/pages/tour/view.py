@@ -1,4 +1,4 @@
-"""What a visit's tour remembers, and how the page of its step looks."""
+"""The state of a visit's tour, and the page of its step."""
 
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,7 +21,7 @@ KEY = "tour"
 
 @dataclass
 class TourState:
-    """What a visit's tour remembers. ``runs``: by step, the token of the run and whether it was live."""
+    """What a visit's tour remembers. ``runs``: by step, the token of its run and whether it was live."""
 
     step: int = 0
     guesses: dict[str, str] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class TourState:
     room: str = ""
     member: str = ""
     leads: bool = False
-    running: bool = False  # a step, now or when its turn comes
+    running: bool = False  # also while the step waits for the model
 
 
 def state_of(visit: Visit) -> TourState:
@@ -39,7 +39,7 @@ def state_of(visit: Visit) -> TourState:
 
 
 def room_of(lab: VisitStore, visit: Visit) -> Room | None:
-    """The class room that the visit is in, while it is open."""
+    """The class room that the visit is in, if it is still open."""
     state = state_of(visit)
     return lab.rooms.find(state.room) if state.room else None
 
@@ -146,12 +146,12 @@ def _results(
         "figures": payload(outcome.views),
     }
     if room is not None and room.reveal is not None:
-        room.reveal.drawn = figures  # a hundred students ask for the same
+        room.reveal.drawn = figures  # every student gets the same
     return update | figures
 
 
 def notes(step: Step, record: RunRecord, was_live: bool) -> list[str]:
-    """What a reader should know before trusting the run."""
+    """Caveats of the run: why its request was picked, and whether the wording has changed."""
     out = []
     recording = recorded(step.key)
     if (

@@ -1,4 +1,4 @@
-"""The measurement in the Anchors tab: what pools cost by their size. It needs no run."""
+"""The measurement in the Anchors tab: memory and time of pools by their size. It needs no run."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -24,7 +24,7 @@ MOST_NUMBERS = 8
 
 
 def boxes(section: Section) -> Sequence[Node]:
-    """The boxes and what stands in them at first. Numbers in a box are separated by commas."""
+    """The boxes with their first values. Commas separate the numbers in a box."""
     usual = AnchorCostRequest()
     rows = {name: getattr(usual, name) for name in ("anchors", "lengths")} | {"agents": [usual.agents]}
     nodes = [section.text_box(name, label, ", ".join(map(str, rows[name]))) for name, label in BOXES.items()]
@@ -45,7 +45,7 @@ def read(visit: Visit, inputs: Given) -> AnchorCostRequest:
 
 
 def _numbers(box: Any, name: str) -> tuple[int, ...]:
-    """Whole numbers, each once, smallest first."""
+    """The whole numbers in a box, sorted, without duplicates."""
     entry, (low, high) = str(box or ""), COST_LIMITS[name]
     most = 1 if name == "agents" else MOST_NUMBERS
     parts = [part.strip() for part in entry.replace(";", ",").split(",") if part.strip()]

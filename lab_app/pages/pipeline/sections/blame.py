@@ -27,7 +27,7 @@ NO_RUN = "There is no run to look into. Run one first, with a method beside dens
 
 
 def boxes(section: Section) -> Sequence[Node]:
-    """The boxes and what stands in them at first."""
+    """The boxes with their first values."""
     row = [section.number(name, field, getattr(BlameRequest, name)) for name, field in NUMBERS.items()]
     return [fields.row(*row, section.button(), css="kv-measure")]
 
@@ -48,7 +48,7 @@ def read(visit: Visit, inputs: Given) -> BlameRequest:
 
 
 def facts(record: BlameRecord) -> str:
-    """What was looked into."""
+    """What was measured."""
     request = record.request
     agent = agent_name(request.run.pipeline, request.agent)
     return f"{agent} under {clip(method_name(request), 40)}, {plural(record.passes, 'pass', 'passes')}"
@@ -61,15 +61,15 @@ def method_name(request: BlameRequest) -> str:
 
 
 class BlameSection(Section):
-    """A section whose finding can become a column."""
+    """A section whose result can become a column."""
 
     def act(self, record: BlameRecord) -> Markup:
         return repair_button(record)
 
 
 def repair_button(record: BlameRecord) -> Markup:
-    """Makes a column of what was found (see "kv-column" in ``assets/fields.js``); nothing where none was, or
-    where a column of that method cannot be duplicated."""
+    """The button that makes a column with the found parts exact (``assets/fields.js``); empty where nothing
+    was found or the method's columns cannot be duplicated."""
     choice = next(m for m in record.request.run.methods if m.label == record.request.method)
     if record.found is None or choice.name not in with_options():
         return Markup()

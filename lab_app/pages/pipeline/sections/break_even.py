@@ -1,5 +1,6 @@
-"""The part of the Timing tab that says when reuse pays: lengths, pool and hardware in, the formula's answer
-out at once (docs/break-even.md). It belongs to no run; only *this machine* has to be measured first.
+"""The calculator in the Timing tab: when reuse pays, from lengths, pool and hardware (docs/break-even.md).
+
+It needs no run; only *this machine* has to be measured first.
 """
 
 import threading
@@ -41,7 +42,7 @@ NUMBERS = {
     "mixed": NumberField(BOXES["mixed"], 0, MOST["mixed"]),
     **{name: NumberField(BOXES[name], *limits, whole=False) for name, limits in OF_SHEET.items()},
 }
-#: What stands in the boxes at first.
+#: The boxes' first values.
 USUAL = {
     "prompt": 1000, "shared": 75, "outside": 0, "readers": 1, "anchors": 20, "mixed": 20, "tflops": 600,
     "gb_s": 2500,
@@ -61,17 +62,17 @@ MIXED = "{mixed:,} anchors are mixed, more than the pool’s {anchors:,}. Lower 
 
 @cache
 def shipped() -> dict[str, Figures]:
-    """Figures that were measured before, by the value of their choice."""
+    """The measured figures that ship with the lab, by name."""
     return shipped_figures()
 
 
 def first_hardware() -> str:
-    """What is chosen at first: hardware that was measured, if figures of some lie with the lab."""
+    """The hardware that is chosen at first: a measured one, if figures of one ship with the lab."""
     return next(iter(shipped()), SHEET)
 
 
 def hardware() -> list[tuple[str, str]]:
-    """The choices of hardware."""
+    """The choices of hardware, as (words, name)."""
     measured = [
         (f"Measured before: {figures.machine.name} on {figures.where}", name)
         for name, figures in shipped().items()
@@ -84,7 +85,7 @@ def hardware() -> list[tuple[str, str]]:
 
 
 def boxes(section: Section) -> Sequence[Node]:
-    """The boxes and what stands in them at first."""
+    """The boxes with their first values."""
     choice = first_hardware()
     shapes = [(SHAPE_WORDS.get(name, name), name) for name in SHAPES]
 
@@ -110,10 +111,10 @@ def boxes(section: Section) -> Sequence[Node]:
 
 
 def read_case(inputs: Given, own_figures: Figures | None) -> tuple[Figures | None, Case]:
-    """The hardware's figures (None: this machine, which is not measured yet) and the case.
+    """The hardware's figures (None: this machine, not measured yet) and the case.
 
     Args:
-        here: this machine's, if it was measured.
+        own_figures: this machine's, if it was measured.
 
     Raises:
         Problems: everything that is wrong.
@@ -162,7 +163,7 @@ def answer(inputs: Given, own_figures: Figures | None) -> dict[str, Any]:
 
 
 class BreakEven(Section):
-    """A section that answers while its boxes change. Only *this machine* is measured."""
+    """A section that answers at every edit. Only *this machine* is measured."""
 
     def work(self, visit: Visit, request: Any, cancel: threading.Event) -> Iterator[Any]:
         return visit.engine.machine_figures()
@@ -172,7 +173,7 @@ class BreakEven(Section):
         return self.edited(visit, inputs) | {self.status: ""}
 
     def edited(self, visit: Visit, inputs: Given) -> Update:
-        """The answer to what was just typed, or what is wrong with it."""
+        """The answer to the boxes, or what is wrong with them."""
         choice = inputs["pays_hardware"]
         parts: Update = {"pays_sheet.visible": choice == SHEET, "pays_measure.visible": choice == HERE}
         try:

@@ -1,6 +1,6 @@
 """The study in the Offsets tab: one text behind several prefixes. It needs no run.
 
-Its figures share one chosen token, which a click on the text or on the map of tokens moves.
+Its figures show one chosen token; a click on the text or on the map of tokens chooses another.
 """
 
 import re
@@ -45,7 +45,7 @@ STEPS = (
     "Estimate each request’s offsets from the other requests, by every rule and profile, and compare them "
     "with the real ones.",
 )
-#: Whose openings stand in the box at first: (preset, agent).
+#: The prompts whose openings are the first prefixes: (preset, agent).
 ROLES = (
     ("math-2", 1), ("math-2", 2), ("math-3", 3), ("math-4", 4), ("math-5", 5), ("judge-majority", 1),
     ("judge-right", 1), ("documents-10", 1), ("message-who", 1), ("program-branch", 1),
@@ -55,7 +55,7 @@ DIVIDER = re.compile(r"(?:^|\n)-{3,}[ \t]*(?:\n|$)")
 
 
 def boxes(section: Section) -> Sequence[Node]:
-    """The boxes; in them stand at first a question, and ten agents' prompts up to their first hole."""
+    """The boxes; first with a question and ten agents' prompts up to their first placeholder."""
     openings = (str(load_preset(name).pipeline.template(agent).parts[0]) for name, agent in ROLES)
     [example] = preset_requests(load_preset(FIRST_PRESET), 1)
     texts = (
@@ -80,12 +80,12 @@ def boxes(section: Section) -> Sequence[Node]:
 
 
 def divided(box: Any) -> tuple[str, ...]:
-    """The prefixes of the box: lines of three dashes or more divide them, all else is kept as it is."""
+    """The prefixes in the box, which lines of three or more dashes separate."""
     return tuple(DIVIDER.split(str(box or "").replace("\r\n", "\n")))
 
 
 def read(visit: Visit, inputs: Given) -> OffsetRequest:
-    """A checked request; the scenario's requests and templates are the bench's.
+    """A checked request; scenario and templates are the form's.
 
     Raises:
         Problems: everything that is wrong.
@@ -120,7 +120,7 @@ def read(visit: Visit, inputs: Given) -> OffsetRequest:
             preset = find_preset(form.preset)
             pipeline = unrolled = forms.read_pipeline(form).unrolled
             for agent in unrolled.agents:
-                if agent.model:  # what a study measures is one model's
+                if agent.model:  # a study measures one model
                     raise OptionError(
                         text.STUDY_WEIGHTS.format(agent=called(agent.id), name=agent.model),
                         field="study.samples",
@@ -137,7 +137,7 @@ def read(visit: Visit, inputs: Given) -> OffsetRequest:
 
 
 def take(visit: Visit, agent: Any, method: Any, segment: Any) -> Update:
-    """The text of the segment that is chosen above."""
+    """The text of the segment that is chosen above the tab."""
     record = visit.record
     selection = read_selection(record, agent, method, segment) if record is not None else None
     place = marked(record, selection) if record is not None and selection is not None else None
@@ -155,7 +155,7 @@ def facts(record: OffsetStudy) -> str:
 
 
 def read_focus(visit: Visit, prefix: Any, place: Any) -> Focus:
-    """What the figures look at, from the boxes; what does not fit falls back to the usual."""
+    """What the figures show, from the boxes; an invalid choice falls back to the default."""
 
     def index(value: Any) -> int | None:
         return int(value) if str(value).isdecimal() else None
@@ -166,7 +166,7 @@ def read_focus(visit: Visit, prefix: Any, place: Any) -> Focus:
 
 
 def pick(visit: Visit, token: Any, prefix: Any, place: Any) -> Update:
-    """Another token: every figure moves to it."""
+    """Choose another token in every figure."""
     if KIND not in visit.results:
         return {}
     count = len(visit.result(KIND).tokens)
@@ -176,7 +176,7 @@ def pick(visit: Visit, token: Any, prefix: Any, place: Any) -> Update:
 
 
 def show_focus(visit: Visit, prefix: Any, place: Any) -> Update:
-    """The figures and the text for what the boxes say."""
+    """The figures and the text for the chosen token, prefix and place."""
     if KIND not in visit.results:
         return {}
     record, focus = visit.result(KIND), read_focus(visit, prefix, place)
@@ -212,7 +212,7 @@ def render_result(visit: Visit) -> Update:
 
 
 class OffsetSection(Section):
-    """A section with a text of tokens to choose from, and lists that choose what its figures show."""
+    """A section with a text whose tokens can be chosen, and lists that choose what its figures show."""
 
     def finished(self, visit: Visit, inputs: Given, record: Any, spent_ms: float) -> Update:
         state_of(visit).study_token = -1

@@ -13,7 +13,7 @@ from lab_app.visits.visits import Visit
 from viz.base.format import plural
 from viz.studies.proximity import examples, views
 
-#: Whose role texts stand in the boxes at first: (preset, agent).
+#: The prompts whose openings are the first prefixes: (preset, agent).
 ROLES = (("math-3", 1), ("judge-majority", 1))
 PREFIXES = {"prefix_a": "Prefix A", "prefix_b": "Prefix B"}
 LABELS = {"vocabulary": "Tokens sampled", "pairs": "Pairs", "seed": "Seed"}
@@ -31,7 +31,7 @@ STEPS = (
 
 
 def boxes(section: Section) -> Sequence[Node]:
-    """The boxes; in them stand at first two agents' prompts up to their first hole."""
+    """The boxes; first with two agents' prompts up to their first placeholder."""
     role_a, role_b = (str(load_preset(name).pipeline.template(agent).parts[0]) for name, agent in ROLES)
     usual = ProximityRequest(role_a, role_b)
     texts = [

@@ -1,5 +1,5 @@
-"""Links, stored runs, files, undo, and what a browser tab carries over a reload. Free of the web framework:
-like the page's other handlers, these answer with ``{name: value}``."""
+"""Links, stored runs, files, undo, and what a browser tab keeps over a reload. Needs no web framework:
+like the page's other handlers, these return ``{name: value}``."""
 
 import logging
 from collections.abc import Sequence
@@ -32,21 +32,21 @@ PLAIN = ("preset", "declared", *CONTROLS, "pinned")
 
 
 class Sharing:
-    """What one lab can share."""
+    """The handlers of saving, sharing and undo in one lab."""
 
     def __init__(self, lab: VisitStore) -> None:
         self.lab = lab
 
     @property
     def store(self) -> SharedRuns | None:
-        """Where runs are kept; None where the lab was given no folder."""
+        """The stored runs; None where the lab has no folder for them."""
         return self.lab.shared
 
     # -- arriving -------------------------------------------------------------------------------------------
 
     def arrive(self, visit: Visit, carried: Any) -> Update:
-        """What the address and the tab ask for, over the usual first page: a link's bench or run, else the
-        bench as it was before a reload. What cannot be opened is told, and the usual page stays."""
+        """Change the usual first page to what the address and the tab hold: a link's form or run, else the
+        form before a reload. What cannot be opened leaves a message and the usual page."""
         try:
             parts = read_carried(carried)
             address, draft = parts["address"], parts["draft"]
@@ -62,11 +62,11 @@ class Sharing:
         return {}
 
     def _follow(self, visit: Visit, address: str) -> Update:
-        """The link that the page was opened with."""
+        """Open the link in the page's address."""
         kind, _, value = address.partition("=")
         if kind == "c":
             bench = from_link(value)
-            configuration.form_from_json(bench)  # also says what is wrong with a value that is no table
+            configuration.form_from_json(bench)  # a readable message if the link is no form
             bundle = Bundle(bench=bench)
         elif self.store is None:
             raise RecordError(text.NO_STORE_HERE)
@@ -76,13 +76,13 @@ class Sharing:
         return show(visit, bundle, text.LINK_RUN if bundle.record else text.LINK_BENCH)
 
     def _resume(self, visit: Visit, draft: dict[str, Any]) -> Update:
-        """The bench of this tab before a reload."""
+        """The form of this tab before a reload."""
         form, example = configuration.form_from_json(draft.get("bench"))
         form = with_typed(form, draft.get("typed"), draft.get("scenario"))
         return self._run_before(visit, draft.get("run")) | restore(visit, Step(form, example))
 
     def _run_before(self, visit: Visit, token: Any) -> Update:
-        """The run that the tab showed before a reload, while the visit that made it is remembered."""
+        """The run that the tab showed before a reload, if the visit that made it still exists."""
         maker = self.lab.holder(token) if isinstance(token, str) else None
         if maker is None or maker is visit or not isinstance(token, str):
             return {"status": html.status(text.RESUMED, "note")}
@@ -96,10 +96,10 @@ class Sharing:
     # -- links and stored runs ------------------------------------------------------------------------------
 
     def link(self, visit: Visit, form: Form) -> Update:
-        """A link to the bench as it stands; one that is too long becomes a stored bench."""
+        """A link to the form; one that would be too long stores the form instead."""
         try:
             body = configuration.form_to_json(form, state_of(visit).example)
-            configuration.form_from_json(body)  # what could not be opened again is not given away
+            configuration.form_from_json(body)  # no link is made that could not be opened
             try:
                 return self._linked("c", to_link(body), text.LINK_OF_BENCH)
             except LinkTooLong as error:
@@ -110,7 +110,7 @@ class Sharing:
             return {"share_link": html.error(str(error))}
 
     def share(self, visit: Visit) -> Update:
-        """Store the run on the screen, and the link to it."""
+        """Store the run on the screen and make a link to it."""
         record = visit.record
         if record is None:
             return {"share_link": html.error(text.NO_RECORD)}
@@ -170,14 +170,13 @@ class Sharing:
     # -- undo and redo --------------------------------------------------------------------------------------
 
     def undo(self, visit: Visit, form: Form) -> Update:
-        """The bench before the last edit."""
-        state_of(visit).history.note(
-            form, state_of(visit).example
-        )  # what was typed since the last look counts as an edit
+        """The form before the last edit."""
+        # what was typed since the last event counts as an edit
+        state_of(visit).history.note(form, state_of(visit).example)
         return self._step_to(visit, state_of(visit).history.undo())
 
     def redo(self, visit: Visit, form: Form) -> Update:
-        """The bench that was undone last."""
+        """The form that was undone last."""
         state_of(visit).history.note(form, state_of(visit).example)
         return self._step_to(visit, state_of(visit).history.redo())
 
@@ -186,10 +185,10 @@ class Sharing:
 
 
 def show(visit: Visit, bundle: Bundle, message: str, picks: tuple[Any, Any, Any] = (None,) * 3) -> Update:
-    """Put what a bundle holds on the page; ``picked``: what is looked at of its record.
+    """Put a bundle's form and record on the page; ``picks``: the agent, method and segment to show.
 
     Raises:
-        RecordError: the bench cannot be read, or the record cannot be drawn. Nothing was changed then.
+        RecordError: the form cannot be read, or the record cannot be drawn; nothing was changed.
     """
     step = None if bundle.bench is None else Step(*configuration.form_from_json(bundle.bench))
     update: Update = dict.fromkeys(("error_record", "bench_shared", "run_shared"), "")
@@ -202,7 +201,7 @@ def show(visit: Visit, bundle: Bundle, message: str, picks: tuple[Any, Any, Any]
 
 
 def render_record(visit: Visit, record: RunRecord, picks: tuple[Any, Any, Any] = (None,) * 3) -> Update:
-    """Show a record. One that is well formed and yet makes no sense is refused, and the one before stays."""
+    """Show a record. One that cannot be drawn is refused, and the one before stays."""
     shown, run_form = visit.shown, state_of(visit).run_form
     try:
         visit.keep(record)
@@ -216,14 +215,14 @@ def render_record(visit: Visit, record: RunRecord, picks: tuple[Any, Any, Any] =
 
 
 def bench_of(visit: Visit, token: str | None = None) -> dict[str, Any] | None:
-    """The bench behind a kept record; None where it is not known and cannot be told from the record."""
+    """The form of a kept record; None where it is not known and does not follow from the record."""
     form = state_of(visit).forms.get(token or visit.shown or "")
     record = visit.records.get(token or visit.shown or "")
     return form or (configuration.from_record(record) if record is not None else None)
 
 
 def shown_copies(copies: Sequence[Copy]) -> list[dict[str, Any]]:
-    """Duplicated columns as their component holds them."""
+    """Duplicated columns as the value of their component."""
     return [
         {
             "of": copy.method,
@@ -236,12 +235,12 @@ def shown_copies(copies: Sequence[Copy]) -> list[dict[str, Any]]:
 
 
 def restore(visit: Visit, step: Step) -> Update:
-    """A form back on the bench, box by box."""
+    """Put an earlier form back on the page, box by box."""
     form, preset = step.form, find_preset(step.form.preset)
     try:
         pipeline = read_pipeline(form)
     except LabError:
-        pipeline = preset.pipeline  # typed templates may be wrong; the boxes get them all the same
+        pipeline = preset.pipeline  # invalid templates are put back as they were typed
     state_of(visit).value_names, state_of(visit).example, state_of(visit).gallery_entry = (
         tuple(form.values)[:VALUE_SLOTS],
         step.example,
@@ -272,10 +271,10 @@ def restore(visit: Visit, step: Step) -> Update:
 
 
 def read_carried(carried: Any) -> dict[str, Any]:
-    """The address's part behind # and the tab's draft, as :file:`assets/share.js` sends them.
+    """The address's part behind # and the tab's draft, which :file:`assets/share.js` sends.
 
     Raises:
-        RecordError: it is larger than a bench can be, or no such thing.
+        RecordError: it is too large or malformed.
     """
     if not carried:
         return {"address": "", "draft": None}
@@ -290,11 +289,11 @@ def read_carried(carried: Any) -> dict[str, Any]:
 
 
 def with_typed(form: Form, typed: Any, scenario: Any) -> Form:
-    """The bench with the texts that stood in its boxes, where the server had not read them yet. ``scenario``:
-    its title on the page; under another one the boxes mean something else.
+    """The form with the texts typed in its boxes that the server had not read yet. ``scenario``: the title on
+    the page; if it is another one, the texts belong to other boxes and are dropped.
 
     Raises:
-        RecordError: these are no texts for such boxes.
+        RecordError: ``typed`` is no table of texts.
     """
     if not typed or scenario != find_preset(form.preset).pipeline.title:
         return form

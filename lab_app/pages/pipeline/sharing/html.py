@@ -1,4 +1,4 @@
-"""Pieces of HTML around saving and sharing. Everything is escaped here."""
+"""HTML of saving and sharing. Every value is escaped here."""
 
 import json
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ TENSOR_BYTES = 32 << 20  # as backend.session.tensors, which needs torch, allows
 
 
 def saving(token: str | None, tensor_bytes: int) -> str:
-    """The links that save the run on the screen; ``tensor_bytes``: of its keys and values, 0 where none are
-    held."""
+    """The links that save the run on the screen; ``tensor_bytes``: size of its keys and values, 0 where they
+    are not kept."""
     if token is None:
         return f'<p class="kv-help">{text.NO_RECORD}</p>'
     name = escape(token)
@@ -41,7 +41,7 @@ def _save(path: str, id_: str, label: str) -> str:
 
 
 def link(fragment: str, message: str) -> str:
-    """A link to copy. The page's own address stands before it, which only the browser knows."""
+    """A link to copy. The browser completes it with the page's address."""
     href = escape(f"#{fragment}")
     return (
         f'<div class="kv-link" role="status"><p class="kv-help">{escape(message)}</p>'
@@ -51,11 +51,11 @@ def link(fragment: str, message: str) -> str:
 
 
 def draft(bench: Mapping[str, Any], address: str, run: bool = False) -> str:
-    """The bench as the server last read it, for the tab's own memory and its address (``assets/share.js``).
+    """The form as the server last read it, for the tab's memory and address (``assets/share.js``).
 
     Args:
-        bench: as JSON values.
-        address: the link to it, empty where it is too long for one.
+        bench: the form as JSON values.
+        address: the link to it; empty where that would be too long.
         run: press Run, once.
     """
     content = escape(json.dumps(bench, ensure_ascii=False, separators=(",", ":")))
