@@ -52,8 +52,7 @@ def navigation() -> gr.HTML:
 
 def stylesheet() -> str:
     """The rules that show the open page."""
-    rules = [
-        f'body[data-kv-page="{spec.key}"] #kv-page-{spec.key} {{ display: flex !important; }}'
+    return "".join(
+        f'body[data-kv-page="{spec.key}"] #kv-page-{spec.key} {{ display: flex !important; }}\n'
         for spec in PAGES
-    ]
-    return "\n".join(rules) + "\n"
+    )

@@ -33,6 +33,7 @@ from lab_app.ui.method_chips import chosen_methods, method_chips, usable_methods
 from lab_app.ui.method_choice import MOST_COLUMNS
 from lab_app.ui.one_run import cancelled, field_errors, one_run_in_turn
 from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec
+from lab_app.ui.streaming import REDRAW_SECONDS
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import FormReader, NumberField
 from lab_app.visits.visits import Visit, VisitStore
@@ -50,7 +51,6 @@ KEY = "loop"
 METHODS_AT_FIRST = ("prefix", "naive", "segments")
 TURNS_AT_FIRST = 8
 SET = 50  # questions in the set
-REDRAW_SECONDS = 0.2
 READS = ("question", "methods", OPTIONS, "mode", "turns")
 
 
@@ -221,7 +221,7 @@ def render_turn(record: RunRecord, turn: int) -> Update:
             text.LOOP_FRAGMENTS.format(turn=turn),
             fragments_html(record, turn),
             fragments_finding(record, turn),
-        ),
+        )
     ]
     if record.request.mode == "pinned":  # free-running, dense may have ended before this turn
         figures += [
@@ -256,9 +256,15 @@ def open_in_pipeline(visit: Visit, inputs: Given) -> Update:
 
 
 def build(page: PageBuilder) -> None:
-    """The page."""
+    """The page and its events."""
     page.frame(build_inputs, build_results)
-    connect(page)
+    page.arrives(lambda visit, inputs: arrive(page, visit))
+    page.follows(refresh, *READS, when=[page["inputs"].input])
+    page.on(page.event("next"), next_example, follow=True)
+    page.on(page["turn"].input, show_turn, "turn")
+    page.stream(page["run"].click, lambda visit, inputs: run(page.lab, visit, inputs), *READS)
+    page.on(page["cancel"].click, cancelled)
+    page.to_pipeline(page["closer"].click, open_in_pipeline)
 
 
 def build_inputs(page: PageBuilder) -> None:
@@ -311,17 +317,6 @@ def build_results(page: PageBuilder) -> None:
         page.add(figures=figure_view(KEY, css="kv-folds kv-pane-4"))
     page.add(**{"turn-row": row})
     page.closer(text.LOOP_CLOSER_HELP)
-
-
-def connect(page: PageBuilder) -> None:
-    """What the widgets do."""
-    page.arrives(lambda visit, inputs: arrive(page, visit))
-    page.follows(refresh, *READS, when=[page["inputs"].input])
-    page.on(page.event("next"), next_example, follow=True)
-    page.on(page["turn"].input, show_turn, "turn")
-    page.stream(page["run"].click, lambda visit, inputs: run(page.lab, visit, inputs), *READS)
-    page.on(page["cancel"].click, cancelled)
-    page.to_pipeline(page["closer"].click, open_in_pipeline)
 
 
 PAGE = PageSpec(KEY, text.LOOP, build)

@@ -93,11 +93,10 @@ def read(visit: Visit, inputs: Given) -> RunRequest:
         values = reader.attempt(slot_of, lambda: pipeline.check_values(values))
     methods = reader.attempt("methods", lambda: chosen_methods(inputs, MOST_COLUMNS))
     reader.done()
-    same = example is not None and sorted(example.values.values()) == sorted(values.values())
-    return RunRequest(
-        pipeline, values, methods, "pinned", Decoding(max_new_tokens=pipeline.longest_answer),
-        expected=example.answer if same and example is not None else None,
-    )  # fmt: skip
+    same = example and sorted(example.values.values()) == sorted(values.values())
+    decoding = Decoding(max_new_tokens=pipeline.longest_answer)
+    expected = example.answer if example and same else None
+    return RunRequest(pipeline, values, methods, "pinned", decoding, expected=expected)
 
 
 def slot_of(field: str | None) -> str:
@@ -227,9 +226,17 @@ def open_in_pipeline(visit: Visit, inputs: Given) -> Update:
 
 
 def build(page: PageBuilder) -> None:
-    """The page."""
+    """The page and its events."""
     page.frame(build_inputs, build_results)
-    connect(page)
+    page.arrives(lambda visit, inputs: arrive(page, visit))
+    page.follows(refresh, *READS, when=[page[name].input for name in ("cards", "asked", "chips")])
+    page.on(page.event("preset"), choose, "preset", follow=True)
+    page.on(page.event("next"), next_example, follow=True)
+    page.stream(page["run"].click, partial(run, page.lab), *READS)
+    page.on(page["cancel"].click, cancelled)
+    page.to_pipeline(page["closer"].click, open_in_pipeline)
+    for section_ in (RATIO, documents_trained.SECTION):
+        section_.connect(page)
 
 
 def build_inputs(page: PageBuilder) -> None:
@@ -271,19 +278,6 @@ def build_results(page: PageBuilder) -> None:
         for section_ in (RATIO, documents_trained.SECTION):
             section_.build(page)
     page.closer(text.DOCUMENTS_CLOSER_HELP)
-
-
-def connect(page: PageBuilder) -> None:
-    """What the widgets do."""
-    page.arrives(lambda visit, inputs: arrive(page, visit))
-    page.follows(refresh, *READS, when=[page[name].input for name in ("cards", "asked", "chips")])
-    page.on(page.event("preset"), choose, "preset", follow=True)
-    page.on(page.event("next"), next_example, follow=True)
-    page.stream(page["run"].click, partial(run, page.lab), *READS)
-    page.on(page["cancel"].click, cancelled)
-    page.to_pipeline(page["closer"].click, open_in_pipeline)
-    for section_ in (RATIO, documents_trained.SECTION):
-        section_.connect(page)
 
 
 PAGE = PageSpec(KEY, text.DOCUMENTS, build)

@@ -26,11 +26,10 @@ def as_scenario(request: JudgeRequest, record: RunRecord) -> RunRecord:
     """The record with the pipeline of the scenario on Compare that has the same judge and prompt; unchanged
     where there is none."""
     name = f"judge-{request.criterion}"
-    if name not in preset_names():
+    if name not in preset_names() or request.slots_only:
         return record
     scenario = load_preset(name).pipeline.unrolled
-    pipeline = record.request.pipeline
-    prompts = [(p.agents[0].template, p.inputs) for p in (scenario, pipeline)]
-    if prompts[0] != prompts[1] or request.slots_only:
+    own, other = ((p.agents[0].template, p.inputs) for p in (record.request.pipeline, scenario))
+    if own != other:
         return record
     return replace(record, request=replace(record.request, pipeline=scenario))

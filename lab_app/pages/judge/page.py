@@ -25,13 +25,7 @@ from backend.records.request import Decoding
 from backend.records.run import RunRecord
 from lab_app.pages.judge import problem_set as judge_set
 from lab_app.pages.judge.closer import open_judged
-from lab_app.pages.judge.form import (
-    KEY,
-    REPAIR,
-    SETTINGS,
-    read_regime,
-    read_settings,
-)
+from lab_app.pages.judge.form import KEY, REPAIR, SETTINGS, read_regime, read_settings
 from lab_app.pages.judge.layout import build_inputs, build_results
 from lab_app.ui import html, text
 from lab_app.ui.components import payload
@@ -326,15 +320,10 @@ def factline(request: JudgeRequest) -> str:
 
 def save_link(state: JudgeState) -> str:
     """The link that saves the judgement; empty for the saved one of a first visit."""
-    return (
-        ""
-        if state.saved
-        else (
-            f'<a class="kv-button" id="kv-{KEY}-save-link" '
-            f'href="lab/measured/judged/{escape(state.token)}" download>'
-            f"{text.MEASURE_SAVE}</a>"
-        )
-    )
+    if state.saved:
+        return ""
+    link = f"lab/measured/judged/{escape(state.token)}"
+    return f'<a class="kv-button" id="kv-{KEY}-save-link" href="{link}" download>{text.MEASURE_SAVE}</a>'
 
 
 def show_order(visit: Visit, inputs: Given) -> Update:
@@ -390,13 +379,8 @@ def open_in_pipeline(visit: Visit, inputs: Given) -> Update:
 
 
 def build(page: PageBuilder) -> None:
-    """The page."""
+    """The page and its events."""
     page.frame(build_inputs, build_results)
-    connect(page)
-
-
-def connect(page: PageBuilder) -> None:
-    """What the widgets do."""
     page.arrives(lambda visit, inputs: arrive(page, visit))
     page.follows(refresh, *READS, when=[page[name].input for name in ("asked", "cards", "how")])
     page.on(page.event("criterion"), next_example, "criterion", follow=True)

@@ -10,12 +10,7 @@ from backend.records.judge import ANSWER_TOKENS, CANDIDATE_TOKENS, Judged, Judge
 from backend.records.judge_summary import counted, table
 from backend.records.request import Decoding
 from lab_app.pages.judge import risk_gate as judge_gate
-from lab_app.pages.judge.form import (
-    KEY,
-    SETTINGS,
-    read_regime,
-    read_settings,
-)
+from lab_app.pages.judge.form import KEY, SETTINGS, read_regime, read_settings
 from lab_app.ui import fields, html, text
 from lab_app.ui.components import figure_view, payload
 from lab_app.ui.one_run import field_errors, one_run_in_turn

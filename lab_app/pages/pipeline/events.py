@@ -2,12 +2,13 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
 from backend.base.errors import LabError
-from lab_app.pages.pipeline.form import FORM, PICKERS, Form
+from lab_app.pages.pipeline.form import FORM, PICKERS, Form, Picks
 from lab_app.pages.pipeline.handlers import Handlers
 from lab_app.pages.pipeline.layout import PipelinePage
 from lab_app.pages.pipeline.live import change
@@ -34,7 +35,7 @@ def with_form(act: Callable[[Visit, Form], Any]) -> Callable[[Visit, Given], Any
     return lambda visit, inputs: act(visit, inputs[FORM])
 
 
-def read_picks(inputs: Given) -> tuple[Any, Any, Any]:
+def read_picks(inputs: Given) -> Picks:
     """The chosen agent, method and segment."""
     agent, method, segment = (inputs[name] for name in PICKERS)
     return agent, method, segment
@@ -105,9 +106,6 @@ def connect_results(page: PipelinePage, act: Handlers) -> None:
     figures = [widget for name, widget in page.widgets.items() if name.startswith("view_")]
     changed = [*(page[name] for name in PICKERS), page["strip"], page["status"], *figures]
 
-    def redraw(visit: Visit, inputs: Given) -> Update:
-        return act.redraw(visit, *read_picks(inputs))
-
     def select(visit: Visit, inputs: Given, choice: Any) -> Update:
         """Choose a token or segment in the strip, which marks it by itself."""
         agent, method = getattr(choice, "agent", None), getattr(choice, "method", None)
@@ -116,16 +114,17 @@ def connect_results(page: PipelinePage, act: Handlers) -> None:
         span = span_of_token(visit.record, agent, method, getattr(choice, "token", None))
         return act.redraw(visit, agent, method, span, strip=False)
 
-    def open_tab(key: str, sections: Sequence[Section]) -> Callable[[Visit, Given], Update]:
-        def handler(visit: Visit, inputs: Given) -> Update:
-            update = act.redraw(visit, *read_picks(inputs), key, strip=False)
-            for section in sections:
-                update |= section.opened(visit, inputs)
-            return update
+    def open_tab(key: str, sections: Sequence[Section], visit: Visit, inputs: Given) -> Update:
+        update = act.redraw(visit, *read_picks(inputs), key, strip=False)
+        for section in sections:
+            update |= section.opened(visit, inputs)
+        return update
 
-        return handler
-
-    page.on([page[name].input for name in PICKERS], redraw, *PICKERS, latest=True, outputs=changed)
+    page.on(
+        [page[name].input for name in PICKERS],
+        lambda visit, inputs: act.redraw(visit, *read_picks(inputs)), *PICKERS,
+        latest=True, outputs=changed,
+    )  # fmt: skip
     page.select(page["strip"].select, select, outputs=changed)
     page.stream(
         page["view_anchors"].change,
@@ -136,7 +135,7 @@ def connect_results(page: PipelinePage, act: Handlers) -> None:
     for key, tab in page.tabs.items():
         sections = [section for section in SECTIONS if section.tab == key]
         boxes = [name for section in sections for name in (*section.names, *section.reads)]
-        page.on(tab.select, open_tab(key, sections), *PICKERS, *boxes, outputs=changed)
+        page.on(tab.select, partial(open_tab, key, sections), *PICKERS, *boxes, outputs=changed)
 
 
 class Arrival:

@@ -19,6 +19,7 @@ from lab_app.ui.validation import FormReader, NumberField, Problem, Problems
 
 FORM = "form"  # the view that gives a handler the whole form
 PICKERS = ("pick_agent", "pick_method", "pick_segment")  # the lists that choose what the results show
+Picks = tuple[Any, Any, Any]  # the chosen agent, method and segment
 MANY_LIMIT = 50
 MANY_COUNT = NumberField("The number of requests", 1, MANY_LIMIT)
 WARM_COUNT = NumberField("The number of requests", 1, WARM_LIMIT)
@@ -152,10 +153,8 @@ def read_request(form: Form, example: Example | None = None) -> RunRequest:
     controls = attempt(lambda: read_controls({key: getattr(form, key) for key in REQUEST_CONTROLS}))
     reader.done()
     same = example is not None and all(values.get(k) == v for k, v in example.values.items())
-    return RunRequest(
-        pipeline, values, methods, **controls,
-        expected=example.answer if same and example is not None else None,
-    )  # fmt: skip
+    expected = example.answer if example and same else None
+    return RunRequest(pipeline, values, methods, **controls, expected=expected)
 
 
 VALUE_SLOTS = 12

@@ -8,7 +8,7 @@ from typing import Any
 
 from backend.base.errors import LabError, RecordError
 from backend.base.text import check_text, show
-from backend.prompts.presets import Example, Preset
+from backend.prompts.presets import Example
 from backend.records.blame import MOST_EXACT, exact_parts
 from backend.records.request import control_values
 from backend.records.run import RunRecord
@@ -35,9 +35,10 @@ def form_to_json(form: Form, example: Example | None = None) -> Body:
     if form.declared != ", ".join(preset.pipeline.declared):
         body["declared"] = form.declared
     body["methods"] = list(form.methods)
+    usual = Form("", {}, (), max_new_tokens=preset.pipeline.longest_answer, turns=preset.pipeline.turns)
     for name in ("ablate", "every_profile", *CONTROLS):
-        value, usual = getattr(form, name), getattr(_usual(preset), name)
-        if value != usual and (name != "turns" or value is not None):
+        value = getattr(form, name)
+        if value != getattr(usual, name) and (name != "turns" or value is not None):
             # an empty box is written as null
             body[name] = list(value) if isinstance(value, tuple) else None if value == "" else value
     body["copies"] = [
@@ -46,8 +47,8 @@ def form_to_json(form: Form, example: Example | None = None) -> Body:
         for c in form.copies
     ]
     body["pinned"] = form.pinned
-    same = example is not None and all(form.values.get(k) == v for k, v in example.values.items())
-    if same and example is not None and example.answer is not None:
+    same = example and all(form.values.get(k) == v for k, v in example.values.items())
+    if example and same and example.answer is not None:
         body["known"] = example.answer
     return {key: value for key, value in body.items() if value not in ({}, "") and (value or key != "copies")}
 
@@ -98,10 +99,6 @@ def request_key(request: Any) -> tuple[Any, ...]:
         for m in request.methods
     ]
     return request.pipeline, dict(request.values), methods, request.mode, request.decoding, request.expected
-
-
-def _usual(preset: Preset) -> Form:
-    return Form("", {}, (), max_new_tokens=preset.pipeline.longest_answer, turns=preset.pipeline.turns)
 
 
 def _options(name: str) -> dict[str, Any]:
@@ -159,8 +156,9 @@ def _read(body: Any) -> tuple[Form, Example | None]:
         _names(table.get("ablate", []), "ablate", names),
         every_profile=_names(table.get("every_profile", []), "every_profile", names),
         weights=tuple(weights.get(str(a.id), a.model) for a in agents), **controls,
+        copies=_copies(table.get("copies", []), every),
+        pinned=check_text(table.get("pinned", ""), "The pinned column", "", 100),
     )  # fmt: skip
-    form = dataclasses.replace(form, copies=_copies(table.get("copies", []), every), pinned=_pinned(table))
     answer = table.get("known")
     example = None if answer is None else Example(values, check_text(answer, "The known answer", "", 2000))
     return ordered(form), example
@@ -189,10 +187,6 @@ def _copies(value: Any, every: Mapping[str, Mapping[str, Any]]) -> tuple[Copy, .
         exact_parts(exact)
         out.append(Copy(name, number, options, exact))
     return tuple(out)
-
-
-def _pinned(table: Body) -> str:
-    return check_text(table.get("pinned", ""), "The pinned column", "", 100)
 
 
 def ordered(form: Form) -> Form:

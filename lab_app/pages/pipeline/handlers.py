@@ -97,9 +97,10 @@ class Handlers:
 
     def refresh(self, visit: Visit, form: Form) -> Update:
         """Everything that follows from the form; clears the messages of errors that are gone."""
-        state_of(visit).form = form
-        state_of(visit).history.note(form, state_of(visit).example)
-        update: Update = state_of(visit).history.buttons() | {
+        state = state_of(visit)
+        state.form = form
+        state.history.note(form, state.example)
+        update: Update = state.history.buttons() | {
             "shown_methods": form.methods,
             "profiles": {name: standing(name, options) for name, options in form.options.items()},
         }
@@ -111,14 +112,14 @@ class Handlers:
             adopt(visit, form, request)
         except LabError as error:
             update |= problems(error, visit, form) | {"cost": html.cannot_run(str(error))}
-        update["known"] = html.known_answer(state_of(visit).example, form.values)
+        update["known"] = html.known_answer(state.example, form.values)
         with contextlib.suppress(LabError):
             update["bench_kept"] = self._draft(visit, form)
-        if form.pinned != state_of(visit).pinned:
-            state_of(visit).pinned = form.pinned
+        if form.pinned != state.pinned:
+            state.pinned = form.pinned
             if visit.record is not None and visit.cancel is None:
                 update["comparison"] = comparison(visit, visit.record)
-        entry = state_of(visit).gallery_entry
+        entry = state.gallery_entry
         unchanged = entry is not None and as_checked(form, entry)
         update["gallery_note"] = pipeline_html.gallery_note(entry, unchanged, self.scenarios.same_weights())
         if visit.cancel is None and visit.record is not None and not follows(visit, form):
@@ -230,7 +231,7 @@ class Handlers:
             state_of(visit).run_form, state_of(visit).run_token = statement(form), visit.shown or ""
             keep_form(visit, form_to_json(form, state_of(visit).example))
             last = results(visit) | {"tally": ""}
-            yield from finish(visit, last, lambda: staleness(visit, state_of(visit).form or form))
+            yield from finish(last, lambda: staleness(visit, state_of(visit).form or form))
 
         yield from self._guarded(visit, form, work)
 
@@ -347,21 +348,18 @@ class Handlers:
     def complete_map(self, visit: Visit, agent: Any, method: Any, segment: Any) -> Update:
         """The Anchors tab once the slow part of its map (UMAP) is there; nothing if it was complete, or if
         something else was chosen meanwhile."""
-        record = visit.record
-        if record is None or state_of(visit).tab != "anchors":
+        record, state = visit.record, state_of(visit)
+        if record is None or state.tab != "anchors":
             return {}
         pickers = choices(record, agent, method, segment)
         selection, deadline = pickers["selection"], time.monotonic() + MAP_SECONDS
         if not LAYOUTS.pending(record, selection):
             return {}
-        state_of(visit).map_requests += 1
-        number = state_of(visit).map_requests
+        state.map_requests += 1
+        number = state.map_requests
         while LAYOUTS.pending(record, selection) and time.monotonic() < deadline:
             time.sleep(REDRAW_SECONDS)
-            if visit.record is not record or (state_of(visit).tab, state_of(visit).map_requests) != (
-                "anchors",
-                number,
-            ):
+            if visit.record is not record or (state.tab, state.map_requests) != ("anchors", number):
                 return {}
         return {"view_anchors": drawing(visit, pickers, strip=False)["view_anchors"]}
 
@@ -381,10 +379,6 @@ def warm_set(form: Form, count: int) -> list[Example]:
 def adopt(visit: Visit, form: Form, request: RunRequest) -> None:
     """If the form of the shown record is not known and this form makes the same request, take this form for
     it, so that later edits make the results stale."""
-    record = visit.record
-    if (
-        state_of(visit).run_form is None
-        and record is not None
-        and request_key(request) == request_key(record.request)
-    ):
-        state_of(visit).run_form = statement(form)
+    record, state = visit.record, state_of(visit)
+    if state.run_form is None and record and request_key(request) == request_key(record.request):
+        state.run_form = statement(form)

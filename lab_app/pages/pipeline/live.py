@@ -4,12 +4,11 @@ import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from backend.base.errors import LabError, OptionError
 from backend.records.events import Progress
 from lab_app.pages.pipeline import form as forms
-from lab_app.pages.pipeline.form import Form
+from lab_app.pages.pipeline.form import Form, Picks
 from lab_app.pages.pipeline.form_json import form_to_json
 from lab_app.pages.pipeline.results import comparison, drawing, results
 from lab_app.pages.pipeline.state import keep_form, state_of
@@ -21,7 +20,6 @@ from lab_app.visits.visits import Visit
 
 LOG = logging.getLogger("lab_app")
 RUN_SECONDS = 6.0  # the longest run that may begin without Run
-Picks = tuple[Any, Any, Any]  # the chosen agent, method and segment
 METHODS = (
     "methods",
     "options",
@@ -61,7 +59,7 @@ def staleness(visit: Visit, form: Form) -> Update:
     return {}
 
 
-def finish(visit: Visit, update: Update, notice: Callable[[], Update]) -> Iterator[Update]:
+def finish(update: Update, notice: Callable[[], Update]) -> Iterator[Update]:
     """The last update of a run or a revision. It is large, so the small answer to a later edit may overtake
     it and be overwritten; the ``notice`` about such an edit is therefore sent again behind it."""
     first = notice()
@@ -107,7 +105,7 @@ def change(visit: Visit, form: Form, picks: Picks, run: Callable[[], Iterator[Up
                 latest = state_of(visit).form or form  # the last edit, if there was one meanwhile
                 return {} if follows(visit, latest) else staleness(visit, latest)
 
-            yield from finish(visit, results(visit, picks=picks), notice)
+            yield from finish(results(visit, picks=picks), notice)
     except Exception as error:
         lost = isinstance(error, OptionError) and error.field == "run" and shown != state_of(visit).run_token
         if lost and state_of(visit).seconds <= RUN_SECONDS:

@@ -109,7 +109,9 @@ def method_panel(method: str, shown: bool) -> Node:
         items.append(fields.note(f"profile_note_{method}", note, id=place, css="kv-profile-note"))
     items += _arranged(method, basic)
     if folded:
-        items.append(_fold(method, folded))
+        rows = _arranged(method, folded)
+        more = fields.fold(f"more_{method}", text.MORE_OPTIONS, *rows, id=f"kv-more-{method}", css="kv-more")
+        items.append(more)
     labels = {"every_profile": text.EVERY_PROFILE, "ablate": text.ABLATE}
     for kind, methods in adds_columns().items():
         if method in methods:
@@ -123,12 +125,6 @@ def method_panel(method: str, shown: bool) -> Node:
     return fields.panel(name, *items, hidden=not shown, id=place, css="kv-method-panel")
 
 
-def _fold(method: str, options: list[Any]) -> Node:
-    """The advanced options, folded away."""
-    place, rows = f"kv-more-{method}", _arranged(method, options)
-    return fields.fold(f"more_{method}", text.MORE_OPTIONS, *rows, id=place, css="kv-more")
-
-
 def _settings(method: str, profile: str) -> dict[str, Any]:
     """The value of each option under a profile, by the options' field names."""
     options = dataclasses.asdict(make_options(method, profile_options(method, profile)))
@@ -137,8 +133,9 @@ def _settings(method: str, profile: str) -> dict[str, Any]:
 
 def _arranged(method: str, options: list[Any]) -> list[Node]:
     """Switches, numbers in a row, then choices."""
-    kinds = {kind: [option_field(method, f) for f in options if f.kind in kind] for kind in KINDS}
-    switches, numbers, choices = kinds.values()
+    switches, numbers, choices = (
+        [option_field(method, option) for option in options if option.kind in kinds] for kinds in KINDS
+    )
     return [*switches, *([fields.row(*numbers, css="kv-numbers")] if numbers else []), *choices]
 
 

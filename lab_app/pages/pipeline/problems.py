@@ -36,9 +36,6 @@ def slot_of(field: str, visit: Visit | None, form: Form | None) -> str:
         name = str(agent_and_turn(int(name))[0]) if name.isdecimal() else name  # all its turns share one card
         return f"agent_{ids.index(name)}" if name in ids else "agents"
     if head == "values" and visit is not None:
-        return (
-            f"value_{state_of(visit).value_names.index(name)}"
-            if name in state_of(visit).value_names
-            else "value_0"
-        )
+        names = state_of(visit).value_names
+        return f"value_{names.index(name)}" if name in names else "value_0"
     return head or "run"

@@ -1,13 +1,13 @@
 """A record on the pipeline's page: its verdict, comparison, links and the open tab's figures."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from markupsafe import Markup
 
 from backend.methods.registry import method_class, option_fields
-from backend.records.request import CONTROLS, MethodChoice
+from backend.records.request import CONTROLS
 from backend.records.run import RunRecord
+from lab_app.pages.pipeline.form import Picks
 from lab_app.pages.pipeline.method_options import with_options
 from lab_app.pages.pipeline.sharing import html as sharing_html
 from lab_app.pages.pipeline.state import state_of
@@ -51,7 +51,7 @@ def drawing(visit: Visit, pickers: Update, strip: bool = True, record: RunRecord
 
 
 def results(
-    visit: Visit | None, record: RunRecord | None = None, picks: tuple[Any, Any, Any] = (None, None, None)
+    visit: Visit | None, record: RunRecord | None = None, picks: Picks = (None, None, None)
 ) -> Update:
     """Everything under the status line, for a record or for none; ``picks``: agent, method and segment."""
     run_record = record or (visit.record if visit else None)
@@ -77,7 +77,7 @@ def results(
 
 def comparison(visit: Visit, record: RunRecord, pending: frozenset[tuple[int, str]] = frozenset()) -> Markup:
     """The columns side by side with their buttons; ``pending``: answers that are still being decoded."""
-    copies = {m.label for m in record.request.methods if m.label != m.name and _is_copy(m)}
+    copies = {m.label for m in record.request.methods if m.label.removeprefix(f"{m.name} ").isdecimal()}
     options = {
         name: {option.name: option.label for option in option_fields(method_class(name))}
         for name in with_options()
@@ -85,10 +85,6 @@ def comparison(visit: Visit, record: RunRecord, pending: frozenset[tuple[int, st
     originals = {m.label for m in record.request.methods if m.name in options and m.label == m.name}
     columns = Columns(frozenset(originals | copies), frozenset(copies), state_of(visit).pinned, options)
     return comparison_html(record, columns=columns, pending=pending)
-
-
-def _is_copy(choice: MethodChoice) -> bool:
-    return choice.label.removeprefix(f"{choice.name} ").isdecimal()
 
 
 def open_run(visit: Visit, token: str) -> Update:

@@ -269,9 +269,15 @@ def rows_file(lab: VisitStore, token: str, kind: str) -> bytes:
 
 
 def build(page: PageBuilder) -> None:
-    """The page."""
+    """The page and its events."""
     page.frame(build_inputs, build_results)
-    connect(page)
+    page.arrives(lambda visit, inputs: arrive(page.lab, visit))
+    page.follows(refresh, *READS, when=[page["text"].change, page["lines"].change])
+    page.on(page["start"].input, start, "start", follow=True)
+    page.on(page["take"].click, take, follow=True)
+    page.on(page["upload"].upload, upload, "upload", follow=True)
+    page.stream(page["run"].click, lambda visit, inputs: run(page.lab, visit, inputs), *READS, follow=True)
+    page.on(page["cancel"].click, cancelled)
 
 
 def build_inputs(page: PageBuilder) -> None:
@@ -312,17 +318,6 @@ def build_results(page: PageBuilder) -> None:
     page.block("verdict", html.empty_card(text.SWEEP_EMPTY, text.SWEEP_EMPTY_HELP))
     page.add(figures=figure_view(KEY, css="kv-folds"))
     page.block("files", elem_classes="kv-maybe")
-
-
-def connect(page: PageBuilder) -> None:
-    """What the widgets do."""
-    page.arrives(lambda visit, inputs: arrive(page.lab, visit))
-    page.follows(refresh, *READS, when=[page["text"].change, page["lines"].change])
-    page.on(page["start"].input, start, "start", follow=True)
-    page.on(page["take"].click, take, follow=True)
-    page.on(page["upload"].upload, upload, "upload", follow=True)
-    page.stream(page["run"].click, lambda visit, inputs: run(page.lab, visit, inputs), *READS, follow=True)
-    page.on(page["cancel"].click, cancelled)
 
 
 PAGE = PageSpec(KEY, text.SWEEP, build)

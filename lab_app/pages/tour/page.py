@@ -298,10 +298,7 @@ def build(page: PageBuilder) -> None:
                 next=gr.Button(words.NEXT, size="md", elem_id=f"kv-{KEY}-next", scale=0),
             )
         build_teacher(page)
-        page.add(
-            news=gr.Textbox("", visible=False, label="news"),
-            tell=hidden_button(f"kv-{KEY}-tell"),
-        )
+        page.add(news=gr.Textbox("", visible=False, label="news"), tell=hidden_button(f"kv-{KEY}-tell"))
     connect(page)
 
 

@@ -180,10 +180,7 @@ def show_focus(visit: Visit, prefix: Any, place: Any) -> Update:
     if KIND not in visit.results:
         return {}
     record, focus = visit.result(KIND), read_focus(visit, prefix, place)
-    return {
-        "study_tokens": {"html": tokens_html(record, focus)},
-        "view_study": payload(views(record, focus)),
-    }
+    return {"study_tokens": {"html": tokens_html(record, focus)}, "view_study": payload(views(record, focus))}
 
 
 def render_result(visit: Visit) -> Update:

@@ -41,10 +41,7 @@ def boxes(section: Section) -> Sequence[Node]:
         for name, label in PREFIXES.items()
     ]
     numbers = [section.number(name, field, getattr(usual, name)) for name, field in NUMBERS.items()]
-    return [
-        fields.row(*texts, css="kv-prefixes"),
-        fields.row(*numbers, section.button(), css="kv-measure"),
-    ]
+    return [fields.row(*texts, css="kv-prefixes"), fields.row(*numbers, section.button(), css="kv-measure")]
 
 
 def read(visit: Visit, inputs: Given) -> ProximityRequest:

@@ -2,7 +2,7 @@
 like the page's other handlers, these return ``{name: value}``."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from backend.base.errors import LabError, RecordError
@@ -12,12 +12,21 @@ from backend.records.sharing.links import LinkTooLong, from_link, read_json, to_
 from backend.records.sharing.store import SharedRuns
 from lab_app.pages.pipeline import form_json as configuration
 from lab_app.pages.pipeline import html as pipeline_html
-from lab_app.pages.pipeline.form import AGENT_SLOTS, CONTROLS, VALUE_SLOTS, Box, Copy, Form, read_pipeline
+from lab_app.pages.pipeline.form import (
+    AGENT_SLOTS,
+    CONTROLS,
+    VALUE_SLOTS,
+    Box,
+    Copy,
+    Form,
+    Picks,
+    read_pipeline,
+)
 from lab_app.pages.pipeline.method_options import option_name
 from lab_app.pages.pipeline.results import results
 from lab_app.pages.pipeline.sharing import html as sharing_html
 from lab_app.pages.pipeline.state import keep_form, state_of
-from lab_app.pages.pipeline.undo import Step
+from lab_app.pages.pipeline.undo import Step, UndoStack
 from lab_app.ui import html, text
 from lab_app.ui.scenarios import find_preset
 from lab_app.ui.types import Update
@@ -171,20 +180,20 @@ class Sharing:
 
     def undo(self, visit: Visit, form: Form) -> Update:
         """The form before the last edit."""
-        # what was typed since the last event counts as an edit
-        state_of(visit).history.note(form, state_of(visit).example)
-        return self._step_to(visit, state_of(visit).history.undo())
+        return self._move(visit, form, UndoStack.undo)
 
     def redo(self, visit: Visit, form: Form) -> Update:
         """The form that was undone last."""
-        state_of(visit).history.note(form, state_of(visit).example)
-        return self._step_to(visit, state_of(visit).history.redo())
+        return self._move(visit, form, UndoStack.redo)
 
-    def _step_to(self, visit: Visit, step: Step | None) -> Update:
-        return state_of(visit).history.buttons() | (restore(visit, step) if step is not None else {})
+    def _move(self, visit: Visit, form: Form, move: Callable[[UndoStack], Step | None]) -> Update:
+        history = state_of(visit).history
+        history.note(form, state_of(visit).example)  # what was typed since the last event is an edit
+        step = move(history)
+        return history.buttons() | (restore(visit, step) if step is not None else {})
 
 
-def show(visit: Visit, bundle: Bundle, message: str, picks: tuple[Any, Any, Any] = (None,) * 3) -> Update:
+def show(visit: Visit, bundle: Bundle, message: str, picks: Picks = (None, None, None)) -> Update:
     """Put a bundle's form and record on the page; ``picks``: the agent, method and segment to show.
 
     Raises:
@@ -200,7 +209,7 @@ def show(visit: Visit, bundle: Bundle, message: str, picks: tuple[Any, Any, Any]
     return update | (restore(visit, step) if step is not None else {})
 
 
-def render_record(visit: Visit, record: RunRecord, picks: tuple[Any, Any, Any] = (None,) * 3) -> Update:
+def render_record(visit: Visit, record: RunRecord, picks: Picks = (None, None, None)) -> Update:
     """Show a record. One that cannot be drawn is refused, and the one before stays."""
     shown, run_form = visit.shown, state_of(visit).run_form
     try:
@@ -216,8 +225,8 @@ def render_record(visit: Visit, record: RunRecord, picks: tuple[Any, Any, Any] =
 
 def bench_of(visit: Visit, token: str | None = None) -> dict[str, Any] | None:
     """The form of a kept record; None where it is not known and does not follow from the record."""
-    form = state_of(visit).forms.get(token or visit.shown or "")
-    record = visit.records.get(token or visit.shown or "")
+    token = token or visit.shown or ""
+    form, record = state_of(visit).forms.get(token), visit.records.get(token)
     return form or (configuration.from_record(record) if record is not None else None)
 
 
@@ -241,30 +250,34 @@ def restore(visit: Visit, step: Step) -> Update:
         pipeline = read_pipeline(form)
     except LabError:
         pipeline = preset.pipeline  # invalid templates are put back as they were typed
-    state_of(visit).value_names, state_of(visit).example, state_of(visit).gallery_entry = (
-        tuple(form.values)[:VALUE_SLOTS],
-        step.example,
-        None,
-    )
-    update: Update = {name: getattr(form, name) for name in PLAIN}
-    update |= {"methods": list(form.methods), "weights": form.weights[: len(preset.pipeline.agents)]}
-    update |= {
+    state = state_of(visit)
+    state.value_names, state.example = tuple(form.values)[:VALUE_SLOTS], step.example
+    state.gallery_entry = None
+    return {
+        **{name: getattr(form, name) for name in PLAIN},
+        "methods": list(form.methods),
+        "weights": form.weights[: len(preset.pipeline.agents)],
         "copies": shown_copies(form.copies),
         "options": form.options,
         "columns": {"ablate": form.ablate, "every_profile": form.every_profile},
+        "scenario": pipeline_html.scenario(preset),
+        "pick_example.value": "",
+        **{f"template_{i}": "" for i in range(AGENT_SLOTS)},
+        **{f"template_{i}": template for i, template in enumerate(form.templates[:AGENT_SLOTS])},
+        **{f"value_{i}": "" for i in range(VALUE_SLOTS)},
+        **pipeline_html.bench(pipeline, {}),
+        "known": html.known_answer(step.example, form.values),
+        "values": tuple(
+            Box(
+                pipeline_html.label(name),
+                form.values[name],
+                "\n" in form.values[name].strip(),
+                name in pipeline.required,
+            )
+            for name in state.value_names
+        ),
+        "next.interactive": preset.request_source != "file",
     }
-    update |= {"scenario": pipeline_html.scenario(preset), "pick_example.value": ""}
-    update |= {
-        f"template_{i}": form.templates[i] if i < len(form.templates) else "" for i in range(AGENT_SLOTS)
-    }
-    update |= {f"value_{i}": "" for i in range(VALUE_SLOTS)}
-    update |= pipeline_html.bench(pipeline, {}) | {"known": html.known_answer(step.example, form.values)}
-    update["values"] = tuple(
-        Box(pipeline_html.label(name), value, "\n" in value.strip(), name in pipeline.required)
-        for name, value in form.values.items()
-        if name in state_of(visit).value_names
-    )
-    return update | {"next.interactive": preset.request_source != "file"}
 
 
 # -- what a browser sends ------------------------------------------------------------------------------------
