@@ -214,7 +214,7 @@ def verdict_of(record: RunRecord) -> str:
 
 def render_turn(record: RunRecord, turn: int) -> Update:
     """One turn's fragments, strip and figures."""
-    turn_record = dataclasses.replace(record, outcomes=tuple(o for o in record.outcomes if o.agent == turn))
+    part = dataclasses.replace(record, outcomes=tuple(o for o in record.outcomes if o.agent == turn))
     figures: list[FigureView | Panel] = [
         Panel(
             "loop_fragments",
@@ -224,12 +224,8 @@ def render_turn(record: RunRecord, turn: int) -> Update:
         )
     ]
     if record.request.mode == "pinned":  # free-running, dense may have ended before this turn
-        figures += [
-            ttft_view(turn_record),
-            error_by_layer(turn_record, turn),
-            kl_along_answer(turn_record, turn),
-        ]
-    return {"strip": {"html": strip_html(turn_record, turn)}, "turn-figures": payload(figures)}
+        figures += [ttft_view(part), error_by_layer(part, turn), kl_along_answer(part, turn)]
+    return {"strip": {"html": strip_html(part, turn)}, "turn-figures": payload(figures)}
 
 
 def show_turn(visit: Visit, inputs: Given) -> Update:

@@ -122,11 +122,8 @@ def arrive(page: PageBuilder, visit: Visit) -> Update:
     update = choose(visit, {"preset": state.preset})
     if record is not None:
         values = record.request.values
-        state.example, state.request, state.saved = (
-            Example(values, record.request.expected),
-            record.request,
-            True,
-        )
+        state.example = Example(values, record.request.expected)
+        state.request, state.saved = record.request, True
         state.token = visit.keep(record, show=False)
         update = fill_form(values) | render_run(visit, record)
     return update | usable_methods(page) | documents_trained.arrive(visit)

@@ -149,9 +149,8 @@ def arrive(page: PageBuilder, visit: Visit) -> Update:
     if judgement is not None:
         [problem] = judgement.request.problems
         state.request, state.saved = judgement.request, True
-        state.records = dict(
-            zip((order.label for order in judgement.request.orders), judgement.records, strict=True)
-        )
+        labels = (order.label for order in judgement.request.orders)
+        state.records = dict(zip(labels, judgement.records, strict=True))
         state.last_order = OrderDone(judgement.row, *list(state.records.items())[-1])
         update |= {
             "text": [c.text for c in problem.candidates], "question": problem.question,

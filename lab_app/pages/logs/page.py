@@ -95,14 +95,15 @@ def render_log(state: LogsState) -> Update:
 
 def findings_html(state: LogsState) -> Update:
     """The verdicts, what to change first, and what became of the answers."""
-    empty = html.empty_card(text.LOGS_NOT_READ, text.LOGS_NOT_READ_HELP)
+    if state.reading is None:
+        verdict = Markup(html.empty_card(text.LOGS_NOT_READ, text.LOGS_NOT_READ_HELP))
+        answers = f'<p class="kv-help">{text.LOGS_NOT_READ}</p>'
+    else:
+        verdict, answers = verdict_html(state.reading), answers_html(state.reading)
     return {
-        "verdict": overview_html(state.log.xray)
-        + (verdict_html(state.reading) if state.reading else Markup(empty)),
+        "verdict": overview_html(state.log.xray) + verdict,
         "found": details_html(state.log.xray),
-        "answers": answers_html(state.reading)
-        if state.reading
-        else f'<p class="kv-help">{text.LOGS_NOT_READ}</p>',
+        "answers": answers,
     }
 
 

@@ -137,9 +137,7 @@ def _read(body: Any) -> tuple[Form, Example | None]:
             raise RecordError(f"This bench names the agent {show(name)}; there are {', '.join(ids)}.")
     names = method_names()
     every = {name: _options(name) for name in names}
-    options = {
-        name: {key: o.default for key, o in fields.items()} for name, fields in every.items() if fields
-    }
+    options = {n: {key: o.default for key, o in fields.items()} for n, fields in every.items() if fields}
     for name, changed in _table(table.get("options", {}), "The options", names).items():
         for key, value in _table(changed, f"The options of {name}", tuple(every[name])).items():
             options[name][key] = _option(value, every[name][key], f"{name}.{key}")

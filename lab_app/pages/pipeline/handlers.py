@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from backend.base.errors import LabError, RunCancelled
+from backend.base.errors import LabError, OptionError, RunCancelled
 from backend.prompts.notices import notices
 from backend.prompts.presets import Example, preset_requests
 from backend.records.events import Event
@@ -40,7 +40,6 @@ from lab_app.ui.run_results import choices
 from lab_app.ui.scenarios import find_preset
 from lab_app.ui.streaming import REDRAW_SECONDS, live
 from lab_app.ui.types import Update
-from lab_app.ui.validation import Problem, Problems
 from lab_app.visits.umap_worker import LAYOUTS
 from lab_app.visits.visits import Visit, VisitStore
 from viz.base.format import plural
@@ -141,7 +140,7 @@ class Handlers:
         """The form as a request that fits the model's context.
 
         Raises:
-            Problems: everything that is wrong, each with its field.
+            LabError: everything that is wrong, each with its field.
         """
         request = forms.read_request(form, state_of(visit).example)
         limit = self.lab.model.info.context_tokens
@@ -153,9 +152,8 @@ class Handlers:
                     name=pipeline_html.label(longest), agent=request.pipeline.agent(agent).name,
                     tokens=tokens, asked=answer_tokens, limit=limit,
                 )  # fmt: skip
-                raise Problems(
-                    [Problem(f"values.{longest}" if longest else f"agents.{agent}.template", message)]
-                )
+                field = f"values.{longest}" if longest else f"agents.{agent}.template"
+                raise OptionError(message, field=field)
         return request
 
     def familiar(self, visit: Visit, form: Form) -> Update:
@@ -241,7 +239,7 @@ class Handlers:
         def work(cancel: threading.Event) -> Iterator[Update]:
             total = forms.MANY_COUNT.read(form.many_count, "many")
             if example_at(find_preset(form.preset), 0) is None:
-                raise Problems([Problem("many", text.NO_SET)])
+                raise OptionError(text.NO_SET, field="many")
             request = forms.read_request(form, state_of(visit).example)
             yield problems(None) | {"tally": ""}
             warm = self._warm_count(visit, form, request)
@@ -252,12 +250,10 @@ class Handlers:
                 yield self.scenarios.next_example(visit, form.preset)
                 example = state_of(visit).example
                 next_form = dataclasses.replace(form, values=dict(example.values) if example else {})
-                next_request = forms.read_request(next_form, state_of(visit).example)
+                item = forms.read_request(next_form, state_of(visit).example)
 
-                def turn(next_request: RunRequest = next_request) -> Iterator[Update]:
-                    yield from self._stream(
-                        visit, next_request, visit.engine.run(next_request, cancel=cancel)
-                    )
+                def turn(item: RunRequest = item) -> Iterator[Update]:
+                    yield from self._stream(visit, item, visit.engine.run(item, cancel=cancel))
 
                 yield from paced(lambda turn=turn: in_line(self.lab, cancel, turn), cancel)  # type: ignore[misc]
                 assert visit.record is not None
@@ -277,8 +273,8 @@ class Handlers:
             count = self._read_warm_count(form)
             yield problems(None)
             if not keeps_pools(request.methods):
-                raise Problems(
-                    [Problem("warm", "None of the chosen methods keeps anchor pools. Choose KVCOMM.")]
+                raise OptionError(
+                    "None of the chosen methods keeps anchor pools. Choose KVCOMM.", field="warm"
                 )
             yield from in_line(self.lab, cancel, lambda: self._warm(visit, form, request, count, cancel))
             yield {"status": ""}
@@ -368,11 +364,11 @@ def warm_set(form: Form, count: int) -> list[Example]:
     """Requests for the pools: other ones than the page offers.
 
     Raises:
-        Problems: the scenario has no set of its own.
+        OptionError: the scenario has no set of its own.
     """
     preset = find_preset(form.preset)
     if example_at(preset, 0) is None:
-        raise Problems([Problem("warm", text.NO_SET)])
+        raise OptionError(text.NO_SET, field="warm")
     return preset_requests(preset, count, seed=1)
 
 

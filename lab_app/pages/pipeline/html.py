@@ -138,12 +138,9 @@ def certificate(cert: Certificate) -> str:
 
 def scenario(preset: Preset) -> str:
     """The scenario in a sentence, and the context that it needs."""
-    needs = (
-        ""
-        if preset.model == "embedded"
-        else f" Needs a model with {preset.needs_context:,} tokens of context."
-    )
-    return f'<p class="kv-help">{escape(preset.pipeline.summary)}{needs}</p>'
+    needs = f" Needs a model with {preset.needs_context:,} tokens of context."
+    context = "" if preset.model == "embedded" else needs
+    return f'<p class="kv-help">{escape(preset.pipeline.summary)}{context}</p>'
 
 
 def bench(pipeline: Pipeline, counts: Mapping[int, int]) -> dict[str, Any]:

@@ -13,13 +13,10 @@ from lab_app.visits.visits import Visit
 
 def problems(error: LabError | None, visit: Visit | None = None, form: Form | None = None) -> Update:
     """Messages beside their fields; those without a field stand under the Run button."""
-    errors = (
-        error.found
-        if isinstance(error, Problems)
-        else [Problem(error.field or "", str(error))]
-        if error
-        else []
-    )
+    if isinstance(error, Problems):
+        errors = error.found
+    else:
+        errors = (Problem(error.field or "", str(error)),) if error else ()
     grouped: dict[str, str] = {}
     for problem in errors:
         slot = slot_of(problem.field, visit, form)

@@ -73,10 +73,7 @@ def first_hardware() -> str:
 
 def hardware() -> list[tuple[str, str]]:
     """The choices of hardware, as (words, name)."""
-    measured = [
-        (f"Measured before: {figures.machine.name} on {figures.where}", name)
-        for name, figures in shipped().items()
-    ]
+    measured = [(f"Measured before: {f.machine.name} on {f.where}", name) for name, f in shipped().items()]
     return [
         ("This machine and the model loaded here, measured now", HERE),
         *measured,

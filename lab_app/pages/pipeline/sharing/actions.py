@@ -10,18 +10,10 @@ from backend.records.run import RunRecord
 from backend.records.sharing.bundle import Bundle, read_bundle, read_run
 from backend.records.sharing.links import LinkTooLong, from_link, read_json, to_link
 from backend.records.sharing.store import SharedRuns
+from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline import form_json as configuration
 from lab_app.pages.pipeline import html as pipeline_html
-from lab_app.pages.pipeline.form import (
-    AGENT_SLOTS,
-    CONTROLS,
-    VALUE_SLOTS,
-    Box,
-    Copy,
-    Form,
-    Picks,
-    read_pipeline,
-)
+from lab_app.pages.pipeline.form import AGENT_SLOTS, CONTROLS, VALUE_SLOTS, Box, Copy, Form, Picks
 from lab_app.pages.pipeline.method_options import option_name
 from lab_app.pages.pipeline.results import results
 from lab_app.pages.pipeline.sharing import html as sharing_html
@@ -247,7 +239,7 @@ def restore(visit: Visit, step: Step) -> Update:
     """Put an earlier form back on the page, box by box."""
     form, preset = step.form, find_preset(step.form.preset)
     try:
-        pipeline = read_pipeline(form)
+        pipeline = forms.read_pipeline(form)
     except LabError:
         pipeline = preset.pipeline  # invalid templates are put back as they were typed
     state = state_of(visit)
