@@ -37,7 +37,7 @@ def build_pages(pipeline: PageBuilder) -> tuple[PageBuilder, ...]:
 
 
 def navigation() -> gr.HTML:
-    """The pages by name; ``assets/app.js`` goes from one to the other."""
+    """Links to all pages; ``assets/app.js`` switches between them."""
     names = ((FIRST, text.PIPELINE), *((spec.key, spec.label) for spec in PAGES))
     links = "".join(
         f'<a href="#{key}" data-kv="page" data-page="{key}"{" aria-current=page" if key == FIRST else ""}>'
@@ -51,9 +51,8 @@ def navigation() -> gr.HTML:
 
 
 def stylesheet() -> str:
-    """Which page is seen."""
-    rules = [
-        f'body[data-kv-page="{spec.key}"] #kv-page-{spec.key} {{ display: flex !important; }}'
+    """The rules that show the open page."""
+    return "".join(
+        f'body[data-kv-page="{spec.key}"] #kv-page-{spec.key} {{ display: flex !important; }}\n'
         for spec in PAGES
-    ]
-    return "\n".join(rules) + "\n"
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 from backend.prompts.presets import load_preset
 from lab_app.pages.pipeline.form import Form
-from lab_app.pages.pipeline.state import state
+from lab_app.pages.pipeline.state import state_of
 from lab_app.ui.types import Update
 from lab_app.visits.visits import Visit
 
@@ -15,7 +15,9 @@ from lab_app.visits.visits import Visit
 def make_form(visit: Visit | None = None, **changes: Any) -> Form:
     pipeline = load_preset("math-3").pipeline
     question = (
-        state(visit).example.values["user_question"] if visit and state(visit).example else "What is 1 + 1?"
+        state_of(visit).example.values["user_question"]
+        if visit and state_of(visit).example
+        else "What is 1 + 1?"
     )
     made = Form(
         "math-3", {"user_question": question}, tuple(a.template for a in pipeline.agents),

@@ -1,4 +1,4 @@
-"""The Agent loop page: an agent with tools, turn by turn, and where each turn's prompt came from."""
+"""The Agent loop page: an agent with tools, turn by turn, and which parts of each prompt were reused."""
 
 import dataclasses
 import threading
@@ -33,6 +33,7 @@ from lab_app.ui.method_chips import chosen_methods, method_chips, usable_methods
 from lab_app.ui.method_choice import MOST_COLUMNS
 from lab_app.ui.one_run import cancelled, field_errors, one_run_in_turn
 from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec
+from lab_app.ui.streaming import REDRAW_SECONDS
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import FormReader, NumberField
 from lab_app.visits.visits import Visit, VisitStore
@@ -49,41 +50,40 @@ from viz.run.verdict_card import factline, run_card, verdict_card
 KEY = "loop"
 METHODS_AT_FIRST = ("prefix", "naive", "segments")
 TURNS_AT_FIRST = 8
-SET = 50  # questions that Next goes through
-REDRAW_SECONDS = 0.2
+SET = 50  # questions in the set
 READS = ("question", "methods", OPTIONS, "mode", "turns")
 
 
 @dataclass
 class AgentLoopState:
-    """What a visit's page remembers; ``ran`` is what was last run, ``token`` its record's, ``rows`` the
-    episodes so far under its methods."""
+    """What a visit's page remembers: the last ``request`` that was run, the ``token`` of its record, and the
+    episodes under its methods (``rows``)."""
 
     example: Example | None = None
     next_example: int = 0
-    ran: RunRequest | None = None
+    request: RunRequest | None = None
     token: str = ""
-    saved: bool = False  # what is shown is the saved run of a first visit
+    saved: bool = False  # whether the shown run is the saved one of a first visit
     rows: list[dict[str, Any]] = field(default_factory=list)
 
 
-def state(visit: Visit) -> AgentLoopState:
+def state_of(visit: Visit) -> AgentLoopState:
     """The visit's page."""
-    found: AgentLoopState = visit.pages.setdefault(KEY, AgentLoopState())
-    return found
+    state: AgentLoopState = visit.pages.setdefault(KEY, AgentLoopState())
+    return state
 
 
-def read(visit: Visit, given: Given) -> RunRequest:
-    """What stands on the page as a checked request."""
-    reader, question = FormReader(given), str(given["question"] or "")
-    mode: Mode = "free" if given["mode"] == "free" else "pinned"
+def read(visit: Visit, inputs: Given) -> RunRequest:
+    """The form as a checked request."""
+    reader, question = FormReader(inputs), str(inputs["question"] or "")
+    mode: Mode = "free" if inputs["mode"] == "free" else "pinned"
     turns = reader.number("turns", NumberField(text.LOOP_TURNS, *LIMITS["turns"]))
     values = reader.attempt("question", lambda: loop_pipeline(turns).check_values({QUESTION: question}))
-    methods = reader.attempt("methods", lambda: chosen_methods(given, MOST_COLUMNS))
+    methods = reader.attempt("methods", lambda: chosen_methods(inputs, MOST_COLUMNS))
     reader.check()
-    asked = state(visit).example
-    known = asked.answer if asked is not None and dict(asked.values) == values else None
-    request = LoopRequest(methods, turns=turns, modes=(mode,)).episode(Example(values, known), mode)
+    example = state_of(visit).example
+    answer = example.answer if example is not None and dict(example.values) == values else None
+    request = LoopRequest(methods, turns=turns, modes=(mode,)).episode(Example(values, answer), mode)
     return dataclasses.replace(request, probe_offsets=True)
 
 
@@ -92,62 +92,62 @@ def page_errors(error: LabError | None) -> Update:
     return field_errors(error, lambda field: "question" if "question" in (field or "") else "run")
 
 
-# -- the bench
+# -- the form
 
 
 def arrive(page: PageBuilder, visit: Visit) -> Update:
-    """The saved episode and its question, else the first one; and the methods that run here."""
-    mine, record = state(visit), first_run(page.lab.first_runs, KEY)
-    found = next_example(visit, {})
+    """The saved episode and its question, else the first question; and the methods that run here."""
+    state, record = state_of(visit), first_run(page.lab.first_runs, KEY)
+    update = next_example(visit, {})
     if record is not None:
         values = record.request.values
-        mine.example = Example(dict(values), record.request.expected)
-        # the record's pipeline is cut to the turns that something came to
-        mine.ran = dataclasses.replace(record.request, pipeline=loop_pipeline(TURNS_AT_FIRST))
-        mine.saved = True
-        mine.token, mine.rows = visit.keep(record, show=False), [row_of(record, 0)]
-        found = {"question": values[QUESTION]} | render_episode(visit, record)
-    return found | usable_methods(page)
+        state.example = Example(dict(values), record.request.expected)
+        # the record's pipeline is cut to the turns that were reached
+        state.request = dataclasses.replace(record.request, pipeline=loop_pipeline(TURNS_AT_FIRST))
+        state.saved = True
+        state.token, state.rows = visit.keep(record, show=False), [row_of(record, 0)]
+        update = {"question": values[QUESTION]} | render_episode(visit, record)
+    return update | usable_methods(page)
 
 
-def next_example(visit: Visit, given: Given) -> Update:
+def next_example(visit: Visit, inputs: Given) -> Update:
     """The next question of the set."""
-    mine = state(visit)
-    mine.example = loop_questions(SET)[mine.next_example % SET]
-    mine.next_example += 1
-    return {"question": mine.example.values[QUESTION]}
+    state = state_of(visit)
+    state.example = loop_questions(SET)[state.next_example % SET]
+    state.next_example += 1
+    return {"question": state.example.values[QUESTION]}
 
 
-def refresh(visit: Visit, given: Given) -> Update:
-    """What follows from what stands on the page: messages, the cost, and whether the turns are old."""
-    mine, request = state(visit), None
+def refresh(visit: Visit, inputs: Given) -> Update:
+    """What follows from the form: messages, the cost, and whether the turns belong to an earlier one."""
+    state, request = state_of(visit), None
     try:
-        request = read(visit, given)
+        request = read(visit, inputs)
         update = page_errors(None) | {"cost": html.cost(visit.engine.estimate(request), 0, 0.0)}
     except LabError as error:
         update = page_errors(error) | {"cost": ""}
-    asked = mine.example if request is not None and request.expected is not None else None
-    update["expected"] = html.known_answer(asked, asked.values) if asked else ""
-    if visit.cancel is None and mine.ran is not None:
-        update["status"] = results_notice(request != mine.ran, mine.saved, text.LOOP_EDITED)
+    example = state.example if request is not None and request.expected is not None else None
+    update["expected"] = html.known_answer(example, example.values) if example else ""
+    if visit.cancel is None and state.request is not None:
+        update["status"] = results_notice(request != state.request, state.saved, text.LOOP_EDITED)
     return update
 
 
 # -- running
 
 
-def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
+def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
     """One episode, shown turn by turn."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
-        request = read(visit, given)
+        request = read(visit, inputs)
         yield page_errors(None)
-        mine = state(visit)
+        state = state_of(visit)
         record: RunRecord | None = None
         outcomes: list[Outcome] = []
         writing: dict[str, str] = {}
         names = {m.label: m.name for m in request.methods}
-        said, done, drawn = "Starting", 0, 0.0
+        message, turns, last_draw = "Starting", 0, 0.0
         for event in visit.engine.run(request, cancel=cancel, ends=over):
             if isinstance(event, RunDone):
                 record = cut(event.record)
@@ -155,39 +155,39 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
                 writing[event.method] = event.text
             elif isinstance(event, AgentDone):
                 outcomes += event.outcomes
-                writing, drawn = {}, 0.0
+                writing, last_draw = {}, 0.0
             elif isinstance(event, Progress):
-                said, done = html.progress_text(event), event.done
-            if time.monotonic() - drawn >= REDRAW_SECONDS:
-                drawn = time.monotonic()
+                message, turns = html.progress_text(event), event.done
+            if time.monotonic() - last_draw >= REDRAW_SECONDS:
+                last_draw = time.monotonic()
                 yield {
-                    "status": html.status(said, "running", done, len(request.pipeline.order)),
+                    "status": html.status(message, "running", turns, len(request.pipeline.order)),
                     "turns_shown": turns_html(outcomes, list(names), names, writing),
                 }
         if record is None:
             raise LabError("The episode ended without a result. Run it again.")
-        if mine.ran is None or mine.ran.methods != request.methods:
-            mine.rows.clear()
-        mine.rows.append(row_of(record, len(mine.rows)))
-        mine.ran, mine.token, mine.saved = request, visit.keep(record, show=False), False
+        if state.request is None or state.request.methods != request.methods:
+            state.rows.clear()
+        state.rows.append(row_of(record, len(state.rows)))
+        state.request, state.token, state.saved = request, visit.keep(record, show=False), False
         yield render_episode(visit, record)
 
     yield from one_run_in_turn(lab, visit, work, page_errors)
 
 
 def row_of(record: RunRecord, index: int) -> dict[str, Any]:
-    """An episode among those so far."""
+    """An episode as a row of the figures."""
     question = record.request.values[QUESTION]
     return {"mode": record.request.mode, "index": index, "question": question, "turns": turns_of(record)}
 
 
 def render_episode(visit: Visit, record: RunRecord) -> Update:
-    """A finished episode, and all so far."""
-    mine, names = state(visit), {m.label: m.name for m in record.request.methods}
-    modes: Any = tuple(dict.fromkeys(row["mode"] for row in mine.rows))
-    asked = LoopRequest(record.request.methods, len(mine.rows), modes=modes)
-    so_far = record_of_rows(asked, record.model, mine.rows)
-    count = plural(len(mine.rows), "episode")
+    """A finished episode, and the figures of all."""
+    state, names = state_of(visit), {m.label: m.name for m in record.request.methods}
+    modes: Any = tuple(dict.fromkeys(row["mode"] for row in state.rows))
+    request = LoopRequest(record.request.methods, len(state.rows), modes=modes)
+    episodes = record_of_rows(request, record.model, state.rows)
+    count = plural(len(state.rows), "episode")
     return {
         "status": "",
         "verdict": verdict_of(record),
@@ -196,65 +196,71 @@ def render_episode(visit: Visit, record: RunRecord) -> Update:
         "turn": record.agents[-1],
         "turn-row.visible": True,
         "so-far": f'<p class="kv-help">{text.LOOP_SO_FAR_HELP.format(count=count)}</p>',
-        "figures": payload(views(so_far)),
+        "figures": payload(views(episodes)),
         "closer-row.visible": record.request.mode == "pinned",
-        **turn_shown(record, record.agents[-1]),
+        **render_turn(record, record.agents[-1]),
     }
 
 
 def verdict_of(record: RunRecord) -> str:
-    """How the episode ended under each method, and where that comes from."""
-    found = {(o.agent, o.method) for o in record.outcomes}
-    if all((agent, label) in found for agent in record.agents for label in record.labels):
+    """How the episode ended under each method, and why."""
+    pairs = {(o.agent, o.method) for o in record.outcomes}
+    if all((agent, label) in pairs for agent in record.agents for label in record.labels):
         return run_card(record)
-    return verdict_card(  # free-running, and some ended earlier than others
+    return verdict_card(  # free-running: not every method reached every turn
         ends_html(record), "neutral", (), text.LOOP_FREE_WHERE, text.LOOP_FREE_REPAIR, factline(record)
     )
 
 
-def turn_shown(record: RunRecord, turn: int) -> Update:
+def render_turn(record: RunRecord, turn: int) -> Update:
     """One turn's fragments, strip and figures."""
-    there = dataclasses.replace(record, outcomes=tuple(o for o in record.outcomes if o.agent == turn))
+    part = dataclasses.replace(record, outcomes=tuple(o for o in record.outcomes if o.agent == turn))
     figures: list[FigureView | Panel] = [
         Panel(
             "loop_fragments",
             text.LOOP_FRAGMENTS.format(turn=turn),
             fragments_html(record, turn),
             fragments_finding(record, turn),
-        ),
+        )
     ]
-    if record.request.mode == "pinned":  # elsewhere dense may have ended before this turn
-        figures += [ttft_view(there), error_by_layer(there, turn), kl_along_answer(there, turn)]
-    return {"strip": {"html": strip_html(there, turn)}, "turn-figures": payload(figures)}
+    if record.request.mode == "pinned":  # free-running, dense may have ended before this turn
+        figures += [ttft_view(part), error_by_layer(part, turn), kl_along_answer(part, turn)]
+    return {"strip": {"html": strip_html(part, turn)}, "turn-figures": payload(figures)}
 
 
-def show_turn(visit: Visit, given: Given) -> Update:
+def show_turn(visit: Visit, inputs: Given) -> Update:
     """Another turn."""
-    record = visit.records.get(state(visit).token)
+    record = visit.records.get(state_of(visit).token)
     if record is None:
         return {"status": html.status(text.GONE, "note")}
-    if given["turn"] not in record.agents:
+    if inputs["turn"] not in record.agents:
         raise LabError(
-            f"There is no turn {str(given['turn'])[:20]!r} in this episode. Choose one of the list."
+            f"There is no turn {str(inputs['turn'])[:20]!r} in this episode. Choose one of the list."
         )
-    return turn_shown(record, int(given["turn"]))
+    return render_turn(record, int(inputs["turn"]))
 
 
-def open_in_pipeline(visit: Visit, given: Given) -> Update:
+def open_in_pipeline(visit: Visit, inputs: Given) -> Update:
     """The episode on the pipeline's page, with all its figures."""
-    record = visit.records.get(state(visit).token)
+    record = visit.records.get(state_of(visit).token)
     if record is None or record.request.mode != "pinned":
         return {"status": html.status(text.GONE, "note")}
-    return open_run(visit, state(visit).token)
+    return open_run(visit, state_of(visit).token)
 
 
 # -- the widgets
 
 
 def build(page: PageBuilder) -> None:
-    """The page."""
+    """The page and its events."""
     page.frame(build_inputs, build_results)
-    connect(page)
+    page.arrives(lambda visit, inputs: arrive(page, visit))
+    page.follows(refresh, *READS, when=[page["inputs"].input])
+    page.on(page.event("next"), next_example, follow=True)
+    page.on(page["turn"].input, show_turn, "turn")
+    page.stream(page["run"].click, lambda visit, inputs: run(page.lab, visit, inputs), *READS)
+    page.on(page["cancel"].click, cancelled)
+    page.to_pipeline(page["closer"].click, open_in_pipeline)
 
 
 def build_inputs(page: PageBuilder) -> None:
@@ -307,17 +313,6 @@ def build_results(page: PageBuilder) -> None:
         page.add(figures=figure_view(KEY, css="kv-folds kv-pane-4"))
     page.add(**{"turn-row": row})
     page.closer(text.LOOP_CLOSER_HELP)
-
-
-def connect(page: PageBuilder) -> None:
-    """What the widgets do."""
-    page.arrives(lambda visit, given: arrive(page, visit))
-    page.follows(refresh, *READS, when=[page["inputs"].input])
-    page.on(page.event("next"), next_example, follow=True)
-    page.on(page["turn"].input, show_turn, "turn")
-    page.stream(page["run"].click, lambda visit, given: run(page.lab, visit, given), *READS)
-    page.on(page["cancel"].click, cancelled)
-    page.to_pipeline(page["closer"].click, open_in_pipeline)
 
 
 PAGE = PageSpec(KEY, text.LOOP, build)

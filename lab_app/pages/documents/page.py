@@ -44,33 +44,33 @@ READS = ("text", "question", "methods", OPTIONS)
 
 @dataclass
 class DocumentsState:
-    """What a visit's Documents page remembers; ``ran`` is what was last run, ``token`` its record's."""
+    """What a visit's Documents page remembers: the last ``request`` that was run, ``token`` of its record."""
 
     preset: str = EXAMPLES[0]
     example: Example | None = None
     next_example: int = 0
-    ran: RunRequest | None = None
+    request: RunRequest | None = None
     token: str = ""
-    saved: bool = False  # what is shown is the saved run of a first visit
+    saved: bool = False  # whether the shown run is the saved one of a first visit
 
 
-def state(visit: Visit) -> DocumentsState:
+def state_of(visit: Visit) -> DocumentsState:
     """The visit's page."""
-    found: DocumentsState = visit.pages.setdefault(KEY, DocumentsState())
-    return found
+    state: DocumentsState = visit.pages.setdefault(KEY, DocumentsState())
+    return state
 
 
 @cache
 def _wording() -> tuple[str, str, Agent, Pipeline]:
-    """The reader's instruction, what leads in to the question, and the agent, as the preset words them."""
+    """The preset's instruction, the line before the question, the reading agent and the pipeline."""
     pipeline = load_preset(EXAMPLES[0]).pipeline
     agent = pipeline.agents[0]
-    head, _, rest = agent.template.partition("Document 1:\n")
-    return head, rest[rest.rindex("\n", 0, rest.index("{" + QUESTION)) + 1 :], agent, pipeline
+    head, _, body = agent.template.partition("Document 1:\n")
+    return head, body[body.rindex("\n", 0, body.index("{" + QUESTION)) + 1 :], agent, pipeline
 
 
 def pipeline_of(count: int) -> Pipeline:
-    """The reader over ``count`` documents, worded as the presets are."""
+    """A pipeline that reads ``count`` documents, with the presets' wording."""
     head, tail, agent, base = _wording()
     names = tuple(f"document_{number}" for number in range(1, count + 1))
     middle = "".join(f"Document {i}:\n{{{name}}}\n" for i, name in enumerate(names, 1))
@@ -79,25 +79,24 @@ def pipeline_of(count: int) -> Pipeline:
     return dataclasses.replace(base, name=f"documents-{count}", title=title, declared=names, agents=(reader,))
 
 
-def read(visit: Visit, given: Given) -> RunRequest:
-    """What stands on the page as a checked request."""
-    reader, asked = FormReader(given), state(visit).example
-    texts = given["text"]
+def read(visit: Visit, inputs: Given) -> RunRequest:
+    """The form as a checked request."""
+    reader, example = FormReader(inputs), state_of(visit).example
+    texts = inputs["text"]
     for slot, document in enumerate(texts):
         if not document.strip():
             reader.problems.append(Problem(f"text_{slot}", text.DOCUMENT_EMPTY.format(number=slot + 1)))
     values = {f"document_{i}": document for i, document in enumerate(texts, 1)}
-    values[QUESTION] = str(given["question"] or "")
+    values[QUESTION] = str(inputs["question"] or "")
     pipeline = pipeline_of(len(texts))
     if not reader.problems:
         values = reader.attempt(slot_of, lambda: pipeline.check_values(values))
-    methods = reader.attempt("methods", lambda: chosen_methods(given, MOST_COLUMNS))
+    methods = reader.attempt("methods", lambda: chosen_methods(inputs, MOST_COLUMNS))
     reader.check()
-    same = asked is not None and sorted(asked.values.values()) == sorted(values.values())
-    return RunRequest(
-        pipeline, values, methods, "pinned", Decoding(max_new_tokens=pipeline.longest_answer),
-        expected=asked.answer if same and asked is not None else None,
-    )  # fmt: skip
+    same = example and sorted(example.values.values()) == sorted(values.values())
+    decoding = Decoding(max_new_tokens=pipeline.longest_answer)
+    expected = example.answer if example and same else None
+    return RunRequest(pipeline, values, methods, "pinned", decoding, expected=expected)
 
 
 def slot_of(field: str | None) -> str:
@@ -114,36 +113,37 @@ def page_errors(error: LabError | None) -> Update:
     return field_errors(error, slot_of)
 
 
-# -- the bench
+# -- the form
 
 
 def arrive(page: PageBuilder, visit: Visit) -> Update:
-    """The saved run and what it asked, else the first example; and the methods that run here."""
-    mine, record = state(visit), first_run(page.lab.first_runs, KEY)
-    found = choose(visit, {"preset": mine.preset})
+    """The saved run and its request, else the first example; and the methods that run here."""
+    state, record = state_of(visit), first_run(page.lab.first_runs, KEY)
+    update = choose(visit, {"preset": state.preset})
     if record is not None:
         values = record.request.values
-        mine.example, mine.ran, mine.saved = Example(values, record.request.expected), record.request, True
-        mine.token = visit.keep(record, show=False)
-        found = fill_form(values) | render_run(visit, record)
-    return found | usable_methods(page) | documents_trained.arrive(visit)
+        state.example = Example(values, record.request.expected)
+        state.request, state.saved = record.request, True
+        state.token = visit.keep(record, show=False)
+        update = fill_form(values) | render_run(visit, record)
+    return update | usable_methods(page) | documents_trained.arrive(visit)
 
 
-def choose(visit: Visit, given: Given) -> Update:
+def choose(visit: Visit, inputs: Given) -> Update:
     """The first example of a kind."""
-    mine = state(visit)
-    if given["preset"] not in EXAMPLES:
-        raise PromptError(f"There are no examples {str(given['preset'])[:40]!r}. Choose one of the list.")
-    mine.preset, mine.next_example = given["preset"], 0
-    return next_example(visit, given)
+    state = state_of(visit)
+    if inputs["preset"] not in EXAMPLES:
+        raise PromptError(f"There are no examples {str(inputs['preset'])[:40]!r}. Choose one of the list.")
+    state.preset, state.next_example = inputs["preset"], 0
+    return next_example(visit, inputs)
 
 
-def next_example(visit: Visit, given: Given) -> Update:
+def next_example(visit: Visit, inputs: Given) -> Update:
     """The next example of the kind."""
-    mine = state(visit)
-    mine.example = found = preset_requests(load_preset(mine.preset), mine.next_example + 1)[-1]
-    mine.next_example += 1
-    return fill_form(found.values)
+    state = state_of(visit)
+    state.example = example = preset_requests(load_preset(state.preset), state.next_example + 1)[-1]
+    state.next_example += 1
+    return fill_form(example.values)
 
 
 def fill_form(values: Mapping[str, str]) -> Update:
@@ -152,33 +152,33 @@ def fill_form(values: Mapping[str, str]) -> Update:
     return {"text": texts, "question": values[QUESTION]}
 
 
-def refresh(visit: Visit, given: Given) -> Update:
-    """What follows from what stands on the page: messages, the cost, and whether the results are old."""
-    mine, request = state(visit), None
+def refresh(visit: Visit, inputs: Given) -> Update:
+    """What follows from the form: messages, the cost, and whether the results belong to an earlier one."""
+    state, request = state_of(visit), None
     try:
-        request = read(visit, given)
+        request = read(visit, inputs)
         update = page_errors(None) | {"cost": html.cost(visit.engine.estimate(request), 0, 0.0)}
     except LabError as error:
         update = page_errors(error) | {"cost": ""}
-    expected = mine.example if request is not None and request.expected is not None else None
-    update["expected"] = html.known_answer(expected, expected.values) if expected else ""
-    if visit.cancel is None and mine.ran is not None:
-        old = request is None or not same_request(request, mine.ran)
-        update["status"] = results_notice(old, mine.saved, text.DOCUMENTS_EDITED)
+    example = state.example if request is not None and request.expected is not None else None
+    update["expected"] = html.known_answer(example, example.values) if example else ""
+    if visit.cancel is None and state.request is not None:
+        old = request is None or not same_request(request, state.request)
+        update["status"] = results_notice(old, state.saved, text.DOCUMENTS_EDITED)
     return update
 
 
 def same_request(a: RunRequest, b: RunRequest) -> bool:
-    """Do two requests ask the same?"""
+    """Whether two requests differ in nothing but the known answer."""
     return dataclasses.replace(a, expected=None) == dataclasses.replace(b, expected=None)
 
 
-def current_request(visit: Visit, given: Given) -> tuple[str, RunRequest | None]:
-    """The chosen kind of example, and what stands on the page; None where it is wrong."""
+def current_request(visit: Visit, inputs: Given) -> tuple[str, RunRequest | None]:
+    """The chosen kind of example and the form's request; None where the form is invalid."""
     try:
-        return state(visit).preset, read(visit, given)
+        return state_of(visit).preset, read(visit, inputs)
     except LabError:
-        return state(visit).preset, None
+        return state_of(visit).preset, None
 
 
 RATIO = documents_ratio.section(READS, current_request)
@@ -187,15 +187,15 @@ RATIO = documents_ratio.section(READS, current_request)
 # -- running
 
 
-def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
-    """Read the documents under every method and show the record."""
+def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
+    """Run every method on the documents and show the record."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
-        request = read(visit, given)
+        request = read(visit, inputs)
         yield page_errors(None)
         record = yield from live(request, visit.engine.run(request, cancel=cancel))
-        mine = state(visit)
-        mine.ran, mine.token, mine.saved = request, visit.keep(record, show=False), False
+        state = state_of(visit)
+        state.request, state.token, state.saved = request, visit.keep(record, show=False), False
         yield render_run(visit, record)
 
     yield from one_run_in_turn(lab, visit, work, page_errors)
@@ -214,18 +214,26 @@ def render_run(visit: Visit, record: RunRecord) -> Update:
     }
 
 
-def open_in_pipeline(visit: Visit, given: Given) -> Update:
+def open_in_pipeline(visit: Visit, inputs: Given) -> Update:
     """The run on the pipeline's page, with all its figures."""
-    return open_run(visit, state(visit).token)
+    return open_run(visit, state_of(visit).token)
 
 
 # -- the widgets
 
 
 def build(page: PageBuilder) -> None:
-    """The page."""
+    """The page and its events."""
     page.frame(build_inputs, build_results)
-    connect(page)
+    page.arrives(lambda visit, inputs: arrive(page, visit))
+    page.follows(refresh, *READS, when=[page[name].input for name in ("cards", "asked", "chips")])
+    page.on(page.event("preset"), choose, "preset", follow=True)
+    page.on(page.event("next"), next_example, follow=True)
+    page.stream(page["run"].click, partial(run, page.lab), *READS)
+    page.on(page["cancel"].click, cancelled)
+    page.to_pipeline(page["closer"].click, open_in_pipeline)
+    for section_ in (RATIO, documents_trained.SECTION):
+        section_.connect(page)
 
 
 def build_inputs(page: PageBuilder) -> None:
@@ -267,19 +275,6 @@ def build_results(page: PageBuilder) -> None:
         for section_ in (RATIO, documents_trained.SECTION):
             section_.build(page)
     page.closer(text.DOCUMENTS_CLOSER_HELP)
-
-
-def connect(page: PageBuilder) -> None:
-    """What the widgets do."""
-    page.arrives(lambda visit, given: arrive(page, visit))
-    page.follows(refresh, *READS, when=[page[name].input for name in ("cards", "asked", "chips")])
-    page.on(page.event("preset"), choose, "preset", follow=True)
-    page.on(page.event("next"), next_example, follow=True)
-    page.stream(page["run"].click, partial(run, page.lab), *READS)
-    page.on(page["cancel"].click, cancelled)
-    page.to_pipeline(page["closer"].click, open_in_pipeline)
-    for section_ in (RATIO, documents_trained.SECTION):
-        section_.connect(page)
 
 
 PAGE = PageSpec(KEY, text.DOCUMENTS, build)

@@ -1,4 +1,4 @@
-"""The study under the Documents page: how much computing tokens again brings, by their share and the mask."""
+"""The study under the Documents page: what recomputing tokens gains, by their share and the mask."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,34 +19,34 @@ USUAL = {"prompts": 8, "seed": 7}
 NUMBERS = {"prompts": NumberField("Prompts", 2, 40), "seed": NumberField("Seed", 0, 2**31 - 1)}
 SOURCES = [("Drawn, of this kind", "drawn"), ("The one above", "page")]
 PAGE_WRONG = "What stands above cannot be read yet. Mend what is marked there, or measure drawn prompts."
-#: The chosen kind of example, and what stands on the page as a request; None where it is wrong.
+#: Gives the chosen kind of example and the page's request, None where that is invalid.
 Above = Callable[[Visit, Given], tuple[str, RunRequest | None]]
 
 
 def boxes(section: Section) -> Sequence[Node]:
-    """The boxes and what stands in them at first."""
+    """The boxes with their first values."""
     numbers = [section.number(name, field, USUAL[name]) for name, field in NUMBERS.items()]
     source = section.select("source", "Prompts are", SOURCES, "drawn")
     return [fields.row(*numbers, source, section.button(), css="kv-measure")]
 
 
-def read(given: Given, preset: str, page: RunRequest | None) -> BlendRequest:
-    """What is measured: the page's own prompt, or drawn ones of the kind ``preset``.
+def read(inputs: Given, preset: str, page: RunRequest | None) -> BlendRequest:
+    """The checked request: for the page's own prompt, or for drawn ones of the kind ``preset``.
 
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    reader = FormReader({name: given[f"ratio_{name}"] for name in NUMBERS})
+    reader = FormReader({name: inputs[f"ratio_{name}"] for name in NUMBERS})
     numbers = {name: reader.number(name, field) for name, field in NUMBERS.items()}
-    own = given["ratio_source"] != "drawn"
-    if own and page is None:
+    from_page = inputs["ratio_source"] != "drawn"
+    if from_page and page is None:
         reader.problems.append(Problem("measure", PAGE_WRONG))
     reader.check()
-    if own and page is not None:
+    if from_page and page is not None:
         return BlendRequest(page.pipeline, (dict(page.values),), ratios=RATIOS)
     kind = load_preset(preset)
-    drawn = preset_requests(kind, numbers["prompts"], numbers["seed"])
-    return BlendRequest(kind.pipeline, tuple(dict(example.values) for example in drawn), ratios=RATIOS)
+    examples = preset_requests(kind, numbers["prompts"], numbers["seed"])
+    return BlendRequest(kind.pipeline, tuple(dict(example.values) for example in examples), ratios=RATIOS)
 
 
 def facts(study: BlendStudy) -> str:
@@ -56,12 +56,12 @@ def facts(study: BlendStudy) -> str:
 
 
 def section(reads: tuple[str, ...], above: Above) -> Section:
-    """The section; ``reads`` names what stands on the page above, which ``above`` reads."""
+    """The section; ``reads`` names the inputs of the page, from which ``above`` makes a request."""
     return Section(
         "ratio", "Does recomputing some tokens help?",
         "CacheBlend computes the tokens again whose cached values are furthest from true, as a share of all. "
         "Measured here against choosing at random, by the question’s attention and by the true error, under "
         "the exact mask and under the one that is shipped with CacheBlend.",
-        boxes, lambda visit, given: read(given, *above(visit, given)), views, facts, kind="blend",
+        boxes, lambda visit, inputs: read(inputs, *above(visit, inputs)), views, facts, kind="blend",
         reads=reads, page="documents", as_run=True,
     )  # fmt: skip

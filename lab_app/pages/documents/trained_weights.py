@@ -15,7 +15,7 @@ from viz.studies.document_study import accuracy, by_documents, by_position
 
 USUAL = {"questions": 24, "seed": 0}
 NUMBERS = {"questions": NumberField("Questions", 2, 100), "seed": NumberField("Seed", 0, 2**31 - 1)}
-ENOUGH = 60  # questions, below which a place or a number of documents has but a handful
+ENOUGH = 60  # questions; with fewer, each place and number of documents has too few
 NONE = (
     "No weights trained for this model are shipped. Train some (kvlab train-links), and ask from the command "
     "line (kvlab documents --links FILE)."
@@ -23,7 +23,7 @@ NONE = (
 
 
 def boxes(section: Section) -> Sequence[Node]:
-    """The boxes and what stands in them at first."""
+    """The boxes with their first values."""
     numbers = [section.number(name, field, USUAL[name]) for name, field in NUMBERS.items()]
     return [
         fields.checks("trained_weights", "Trained weights", [], [], id=f"{section.ids}-weights"),
@@ -32,16 +32,16 @@ def boxes(section: Section) -> Sequence[Node]:
     ]
 
 
-def read(visit: Visit, given: Given) -> DocumentRequest:
-    """What is asked.
+def read(visit: Visit, inputs: Given) -> DocumentRequest:
+    """The checked request.
 
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    reader = FormReader(SECTION.box_values(given))
+    reader = FormReader(SECTION.box_values(inputs))
     numbers = {name: reader.number(name, field) for name, field in NUMBERS.items()}
     reader.check()
-    weights = tuple(str(name) for name in given["trained_weights"] or ())
+    weights = tuple(str(name) for name in inputs["trained_weights"] or ())
     return DocumentRequest(weights, numbers["questions"], numbers["seed"])
 
 
@@ -51,19 +51,19 @@ def facts(study: DocumentStudy) -> str:
 
 
 def views(study: DocumentStudy) -> Sequence[FigureView]:
-    """How many were answered rightly."""
+    """How many answers are right."""
     few = len(study.documents) < ENOUGH
     return (accuracy(study),) if few else (accuracy(study), by_position(study), by_documents(study))
 
 
 def arrive(visit: Visit) -> Update:
-    """The weights that belong to the loaded model."""
-    known = visit.engine.trained_weights()
+    """The trained weights that ship for the loaded model."""
+    weights = visit.engine.trained_weights()
     return {
-        "trained_weights.choices": [(label, name) for name, label in known.items()],
-        "trained_weights": list(known)[:1],
-        "trained_weights.visible": bool(known),
-        "trained_none": "" if known else f'<p class="kv-help">{NONE}</p>',
+        "trained_weights.choices": [(label, name) for name, label in weights.items()],
+        "trained_weights": list(weights)[:1],
+        "trained_weights.visible": bool(weights),
+        "trained_none": "" if weights else f'<p class="kv-help">{NONE}</p>',
     }
 
 

@@ -1,5 +1,5 @@
-"""From a judged order to Compare: its run with all figures and, where Compare has this judge, its setup, so
-that what changed the choice can be searched and repaired there."""
+"""Opens a judged order on Compare: its run with all figures and, where Compare has this judge as a scenario,
+its form, so that the cause of a changed choice can be searched and repaired there."""
 
 from dataclasses import replace
 
@@ -15,22 +15,21 @@ from lab_app.visits.visits import Visit
 
 
 def open_judged(visit: Visit, request: JudgeRequest, record: RunRecord, method: str) -> Update:
-    """An order's run on Compare, looked at under a method."""
-    found = as_scenario(request, record)
-    bench = from_record(found)
-    said = text.OPENED if bench is None else text.JUDGE_OPENED
-    return show(visit, Bundle(found, bench), said, (str(found.agents[-1]), method, None))
+    """Show an order's run on Compare, with a method chosen."""
+    scenario_run = as_scenario(request, record)
+    bench = from_record(scenario_run)
+    message = text.OPENED if bench is None else text.JUDGE_OPENED
+    return show(visit, Bundle(scenario_run, bench), message, (str(scenario_run.agents[-1]), method, None))
 
 
 def as_scenario(request: JudgeRequest, record: RunRecord) -> RunRecord:
-    """The record as the scenario of Compare that asks the same judge the same would make it; as it is where
-    there is none."""
+    """The record with the pipeline of the scenario on Compare that has the same judge and prompt; unchanged
+    where there is none."""
     name = f"judge-{request.criterion}"
-    if name not in preset_names():
+    if name not in preset_names() or request.slots_only:
         return record
-    pipeline = load_preset(name).pipeline.unrolled
-    asked = record.request.pipeline
-    same = [(p.agents[0].template, p.inputs) for p in (pipeline, asked)]
-    if same[0] != same[1] or request.slots_only:
+    scenario = load_preset(name).pipeline.unrolled
+    own, other = ((p.agents[0].template, p.inputs) for p in (record.request.pipeline, scenario))
+    if own != other:
         return record
-    return replace(record, request=replace(record.request, pipeline=pipeline))
+    return replace(record, request=replace(record.request, pipeline=scenario))

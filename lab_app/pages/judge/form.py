@@ -1,4 +1,4 @@
-"""What the Judge page and the set below it read alike: numbers, texts, criterion, orders and methods."""
+"""What the Judge page and the set below it read in the same way: criterion, orders, methods, numbers."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from lab_app.ui.page import OPTIONS
 from lab_app.ui.validation import FormReader, Problem
 
 KEY = "judge"
-REPAIR = "repair"  # has a switch of its own
+REPAIR = "repair"  # the method with a switch of its own
 SETTINGS = (
     "criterion", "protocol", "slots_only", "order", "shuffles", "seed", "methods", "repair", "gated",
     "budget", "warm", OPTIONS,
@@ -19,35 +19,37 @@ SETTINGS = (
 
 
 def read_settings(reader: FormReader, candidates: int) -> dict[str, Any]:
-    """Criterion, protocol, orders, methods and pools: what a single problem and a set share."""
+    """The settings that a single problem and a set share: criterion, protocol, orders, methods, pools."""
     from backend.methods.registry import method_names
 
-    given = reader.values
-    if given["criterion"] not in CRITERIA:
+    inputs = reader.values
+    if inputs["criterion"] not in CRITERIA:
         reader.problems.append(
-            Problem("criterion", f"There is no criterion {str(given['criterion'])[:30]!r}.")
+            Problem("criterion", f"There is no criterion {str(inputs['criterion'])[:30]!r}.")
         )
-    if given["protocol"] not in PROTOCOLS:
-        reader.problems.append(Problem("criterion", f"There is no protocol {str(given['protocol'])[:30]!r}."))
+    if inputs["protocol"] not in PROTOCOLS:
+        reader.problems.append(
+            Problem("criterion", f"There is no protocol {str(inputs['protocol'])[:30]!r}.")
+        )
     shuffles, seed = (reader.number(name, text.JUDGE_NUMBERS[name]) for name in ("shuffles", "seed"))
     kinds = {
         "identity": "identity",
         "shuffle": ",".join(["identity", *(f"shuffle:{seed + n}" for n in range(shuffles))]),
         "all": "all",
     }
-    if given["order"] not in kinds:
+    if inputs["order"] not in kinds:
         reader.problems.append(Problem("order", "Choose one of the kinds of orders."))
-    orders = reader.attempt("order", lambda: read_orders(kinds.get(given["order"], "identity"), candidates))
+    orders = reader.attempt("order", lambda: read_orders(kinds.get(inputs["order"], "identity"), candidates))
     every = len(method_names())
-    methods = reader.attempt("methods", lambda: chosen_methods(given, every)) or ()
+    methods = reader.attempt("methods", lambda: chosen_methods(inputs, every)) or ()
     budget = reader.number("budget", text.JUDGE_NUMBERS["budget"])
-    if given["repair"]:
-        usual = dict(given[OPTIONS].get(REPAIR, {})) | {"budget": budget / 100}
+    if inputs["repair"]:
+        usual = dict(inputs[OPTIONS].get(REPAIR, {})) | {"budget": budget / 100}
         methods = (*(m for m in methods if m.name != REPAIR), MethodChoice(REPAIR, usual))
     return {
-        "criterion": given["criterion"],
-        "protocol": given["protocol"],
-        "slots_only": bool(given["slots_only"]),
+        "criterion": inputs["criterion"],
+        "protocol": inputs["protocol"],
+        "slots_only": bool(inputs["slots_only"]),
         "orders": orders or (Order(),),
         "methods": tuple(methods),
         "warmup": reader.number("warm", text.JUDGE_NUMBERS["warm"]),
@@ -55,10 +57,10 @@ def read_settings(reader: FormReader, candidates: int) -> dict[str, Any]:
 
 
 def numbered(name: str, value: float) -> Node:
-    """A number with its limits' label, as a field."""
+    """The field of a number, labelled as in its limits."""
     return fields.number(name, text.JUDGE_NUMBERS[name].label, value, id=f"kv-{KEY}-{name}")
 
 
-def read_regime(wish: Any, usual: Regime = "typed") -> Regime:
-    """Where candidates come from; ``usual`` for anything that is no such place."""
-    return next((regime for regime in REGIMES if regime == wish), usual)
+def read_regime(value: Any, usual: Regime = "typed") -> Regime:
+    """Where candidates come from; ``usual`` for an unknown value."""
+    return next((regime for regime in REGIMES if regime == value), usual)

@@ -1,5 +1,4 @@
-"""What the Judge page is made of: its inputs at the left, and its results. What they do is in
-``lab_app.pages.judge.page``."""
+"""The widgets of the Judge page: inputs at the left, and results (handlers: ``lab_app.pages.judge.page``)."""
 
 import gradio as gr
 
@@ -67,7 +66,7 @@ def build_inputs(page: PageBuilder) -> None:
             fields.message("temperature", f"{KEY}-temperature"),
         ),
     )  # fmt: skip
-    # A component of its own: agents write its texts for a while, in which the other boxes may be edited.
+    # a component of its own, so that the other boxes can be edited while agents write its texts
     page.form(
         "cards", fields.panel("", CARDS, fields.message("cards", f"{KEY}-cards"), css="kv-part kv-more-of")
     )

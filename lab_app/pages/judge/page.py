@@ -25,13 +25,7 @@ from backend.records.request import Decoding
 from backend.records.run import RunRecord
 from lab_app.pages.judge import problem_set as judge_set
 from lab_app.pages.judge.closer import open_judged
-from lab_app.pages.judge.form import (
-    KEY,
-    REPAIR,
-    SETTINGS,
-    read_regime,
-    read_settings,
-)
+from lab_app.pages.judge.form import KEY, REPAIR, SETTINGS, read_regime, read_settings
 from lab_app.pages.judge.layout import build_inputs, build_results
 from lab_app.ui import html, text
 from lab_app.ui.components import payload
@@ -65,54 +59,55 @@ READS = ("text", "question", "expected", "source", "temperature", *SETTINGS)
 
 @dataclass
 class JudgeState:
-    """What a visit's Judge page remembers: ``written`` by the model, ``ran`` and its ``records`` by order;
-    whether the closer figures are ``unfolded``, and whether disagreement as a gate is told (``gated``)."""
+    """What a visit's Judge page remembers: the problem with the model's candidates (``draft``), the last
+    ``request`` and its ``records`` by order, whether the closer figures are ``unfolded``, and whether the
+    verdict says what a gate on disagreement would do (``gated``)."""
 
     next_example: int = 0
     writes: int = 0
-    written: JudgeProblem | None = None
-    ran: JudgeRequest | None = None
-    judged: OrderDone | None = None
+    draft: JudgeProblem | None = None
+    request: JudgeRequest | None = None
+    last_order: OrderDone | None = None
     records: dict[str, RunRecord] = field(default_factory=dict)
     token: str = ""
-    saved: bool = False  # what is shown is the saved run of a first visit
+    saved: bool = False  # whether the shown run is the saved one of a first visit
     unfolded: bool = False
     gated: bool = False
-    looks: Given = field(default_factory=dict)  # the order and the method that are looked at
+    selection: Given = field(default_factory=dict)  # the chosen order and method
 
 
-def state(visit: Visit) -> JudgeState:
+def state_of(visit: Visit) -> JudgeState:
     """The visit's page."""
-    found: JudgeState = visit.pages.setdefault(KEY, JudgeState())
-    return found
+    state: JudgeState = visit.pages.setdefault(KEY, JudgeState())
+    return state
 
 
-# -- reading what stands on the page
+# -- reading the form
 
 
-def read(visit: Visit, given: Given) -> JudgeRequest:
-    """The typed or written problem and all settings, checked.
+def read(visit: Visit, inputs: Given) -> JudgeRequest:
+    """The problem, typed or written by the model, and all settings, checked.
 
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    mine, reader = state(visit), FormReader(given)
-    texts = given["text"]
-    for slot, said in enumerate(texts):
-        if not said.strip():
+    state, reader = state_of(visit), FormReader(inputs)
+    texts = inputs["text"]
+    for slot, candidate in enumerate(texts):
+        if not candidate.strip():
             message = text.CANDIDATE_EMPTY.format(number=slot + 1)
             reader.problems.append(Problem(f"text_{slot}", message))
         else:
-            reader.text(f"text_{slot}", f"Candidate {slot + 1}", said)
+            reader.text(f"text_{slot}", f"Candidate {slot + 1}", candidate)
     question = reader.text("question", "The question")
     if not question.strip() and not any(p.field == "question" for p in reader.problems):
         reader.problems.append(Problem("question", "The question is empty. Write some text."))
     expected = reader.text("expected", text.JUDGE_EXPECTED).strip() or None
     settings = read_settings(reader, len(texts))
     reader.check()
-    problem = as_written(mine, question, texts, given["source"], expected)
+    problem = written_problem(state, question, texts, inputs["source"], expected)
     if problem is None:
-        candidates = tuple(Candidate(said, f"agent {i}") for i, said in enumerate(texts, 1))
+        candidates = tuple(Candidate(candidate, f"agent {i}") for i, candidate in enumerate(texts, 1))
         problem = JudgeProblem(1, question, candidates, "typed", expected)
     return JudgeRequest(
         problem.regime, (problem,), 1, candidates=len(texts), max_new_tokens=ANSWER_TOKENS,
@@ -120,14 +115,18 @@ def read(visit: Visit, given: Given) -> JudgeRequest:
     )  # fmt: skip
 
 
-def as_written(
-    mine: JudgeState, question: str, texts: list[str], source: Any, expected: str | None
+def written_problem(
+    state: JudgeState, question: str, texts: list[str], source: Any, expected: str | None
 ) -> JudgeProblem | None:
-    """The model's own candidates, if these are what stands on the cards."""
-    found = mine.written
-    if found is None or (found.regime, found.question, found.expected) != (source, question, expected):
+    """The problem with the model's own candidates, if these are on the cards unedited."""
+    problem = state.draft
+    if problem is None or (problem.regime, problem.question, problem.expected) != (
+        source,
+        question,
+        expected,
+    ):
         return None
-    return found if [c.text for c in found.candidates] == texts else None
+    return problem if [c.text for c in problem.candidates] == texts else None
 
 
 def slot_of(name: str | None) -> str:
@@ -140,93 +139,94 @@ def slot_of(name: str | None) -> str:
     return places.get(last, "run")
 
 
-# -- the bench
+# -- the form
 
 
 def arrive(page: PageBuilder, visit: Visit) -> Update:
     """The saved judgement and its problem, else the first example; and the methods that run here."""
-    mine, found = state(visit), first_run(page.lab.first_runs, KEY)
+    state, judgement = state_of(visit), first_run(page.lab.first_runs, KEY)
     update = next_example(visit, {"criterion": CRITERIA[0]}) | usable_methods(page)
-    if found is not None:
-        [problem] = found.request.problems
-        mine.ran, mine.saved = found.request, True
-        mine.records = dict(zip((order.label for order in found.request.orders), found.records, strict=True))
-        mine.judged = OrderDone(found.row, *list(mine.records.items())[-1])
+    if judgement is not None:
+        [problem] = judgement.request.problems
+        state.request, state.saved = judgement.request, True
+        labels = (order.label for order in judgement.request.orders)
+        state.records = dict(zip(labels, judgement.records, strict=True))
+        state.last_order = OrderDone(judgement.row, *list(state.records.items())[-1])
         update |= {
             "text": [c.text for c in problem.candidates], "question": problem.question,
             "expected": problem.expected or "",
-        } | (seen := render_judgement(visit)) | show_order(visit, seen)  # fmt: skip
+        } | (view := render_judgement(visit)) | show_order(visit, view)  # fmt: skip
     chips = [(title, name) for title, name in update["methods.choices"] if name != REPAIR]
     return update | {"methods.choices": chips}
 
 
-def next_example(visit: Visit, given: Given) -> Update:
+def next_example(visit: Visit, inputs: Given) -> Update:
     """The next example of the criterion."""
-    mine = state(visit)
-    if given["criterion"] not in CRITERIA:
-        raise PromptError(f"There is no criterion {str(given['criterion'])[:30]!r}. Choose one of the list.")
-    preset = load_preset(f"judge-{given['criterion']}")
-    found = preset_requests(preset, mine.next_example + 1)[-1]
-    mine.next_example += 1
-    texts = [value for name, value in found.values.items() if name != QUESTION]
-    chosen = [int(n) for n in re.findall("[0-9]+", found.answer or "") if 0 < int(n) <= len(texts)]
-    final = re.findall(r"The answer is ([0-9]+)", texts[chosen[0] - 1]) if chosen else []
-    known = final[-1] if final and given["criterion"] in ("right", "all", "corrects") else ""
-    return {"text": texts} | {"question": found.values[QUESTION], "expected": known, "source": "typed"}
+    state = state_of(visit)
+    if inputs["criterion"] not in CRITERIA:
+        raise PromptError(f"There is no criterion {str(inputs['criterion'])[:30]!r}. Choose one of the list.")
+    preset = load_preset(f"judge-{inputs['criterion']}")
+    example = preset_requests(preset, state.next_example + 1)[-1]
+    state.next_example += 1
+    texts = [value for name, value in example.values.items() if name != QUESTION]
+    numbers = [int(n) for n in re.findall("[0-9]+", example.answer or "") if 0 < int(n) <= len(texts)]
+    final = re.findall(r"The answer is ([0-9]+)", texts[numbers[0] - 1]) if numbers else []
+    answer = final[-1] if final and inputs["criterion"] in ("right", "all", "corrects") else ""
+    return {"text": texts} | {"question": example.values[QUESTION], "expected": answer, "source": "typed"}
 
 
-def refresh(visit: Visit, given: Given) -> Update:
-    """What follows from what stands on the page."""
-    mine, request = state(visit), None
-    source = given["source"] if given["source"] in text.JUDGE_SOURCES else "typed"
+def refresh(visit: Visit, inputs: Given) -> Update:
+    """What follows from the form: messages, the cost, and whether the results belong to an earlier one."""
+    state, request = state_of(visit), None
+    source = inputs["source"] if inputs["source"] in text.JUDGE_SOURCES else "typed"
     update: Update = {"write-row.visible": source != "typed"}
     try:
-        request = read(visit, given)
+        request = read(visit, inputs)
         verdicts = len(request.orders) * max(1, len(request.methods))
         lasts = html.lasting(visit.engine.estimate_judging(request, taken_in=request.warmup))
-        said = f"<b>{plural(verdicts, 'verdict')}</b>, {lasts}"
-        update |= field_errors(None, slot_of) | {"cost": f'<p class="kv-cost">{said}</p>'}
+        cost = f'<p class="kv-cost"><b>{plural(verdicts, "verdict")}</b>, {lasts}</p>'
+        update |= field_errors(None, slot_of) | {"cost": cost}
     except LabError as error:
         update |= field_errors(error, slot_of) | {"cost": ""}
-    said = text.JUDGE_SOURCE_HELP[source]
+    source_help = text.JUDGE_SOURCE_HELP[source]
     if source != "typed":
-        texts = given["text"]
-        expected = str(given["expected"] or "").strip() or None
-        same = as_written(mine, str(given["question"] or ""), texts, source, expected)
-        said += f" {text.JUDGE_WROTE if same else text.JUDGE_CHANGED}"
-    update["source-help"] = f'<p class="kv-help">{escape(said)}</p>'
-    if visit.cancel is None and mine.ran is not None:
-        if mine.gated != bool(given["gated"]):
-            mine.gated = not mine.gated
-            update["verdict"] = card(mine)
-        update["status"] = results_notice(request != mine.ran, mine.saved, text.DOCUMENTS_EDITED)
+        texts = inputs["text"]
+        expected = str(inputs["expected"] or "").strip() or None
+        same = written_problem(state, str(inputs["question"] or ""), texts, source, expected)
+        source_help += f" {text.JUDGE_WROTE if same else text.JUDGE_CHANGED}"
+    update["source-help"] = f'<p class="kv-help">{escape(source_help)}</p>'
+    if visit.cancel is None and state.request is not None:
+        if state.gated != bool(inputs["gated"]):
+            state.gated = not state.gated
+            update["verdict"] = card(state)
+        update["status"] = results_notice(request != state.request, state.saved, text.DOCUMENTS_EDITED)
     return update
 
 
 # -- running
 
 
-def write(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
+def write(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
     """Let the model write the candidates, and put them on the cards."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
-        mine, reader = state(visit), FormReader(given)
+        state, reader = state_of(visit), FormReader(inputs)
         question = reader.text("question", "The question")
         if not question.strip():
             reader.problems.append(Problem("question", "The question is empty. Write some text."))
         expected = reader.text("expected", text.JUDGE_EXPECTED).strip() or None
         temperature = reader.number("temperature", text.JUDGE_NUMBERS["temperature"])
-        regime = read_regime(given["source"], "parallel")
+        regime = read_regime(inputs["source"], "parallel")
         reader.check()
-        mine.writes += 1
+        state.writes += 1
         request = JudgeRequest(
-            regime, (JudgeProblem(1, question, (), regime, expected),), 1, candidates=len(given["text"]),
-            sampling=Decoding(CANDIDATE_TOKENS, temperature, 1.0, mine.writes),
+            regime, (JudgeProblem(1, question, (), regime, expected),), 1, candidates=len(inputs["text"]),
+            sampling=Decoding(CANDIDATE_TOKENS, temperature, 1.0, state.writes),
         )  # fmt: skip
         yield field_errors(None, slot_of)
         for event in visit.engine.write_candidates(request, cancel=cancel):
             if isinstance(event, JudgeProblem):
-                mine.written = event
+                state.draft = event
                 yield {"text": [c.text for c in event.candidates]} | {"status": ""}
             else:
                 yield {"status": html.progress(event)}
@@ -234,12 +234,12 @@ def write(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
     yield from one_run_in_turn(lab, visit, work, lambda error: field_errors(error, slot_of))
 
 
-def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
+def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
     """Judge the candidates in every order, and show each order as it is done."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
-        request, mine = read(visit, given), state(visit)
-        mine.gated = bool(given["gated"])
+        request, state = read(visit, inputs), state_of(visit)
+        state.gated = bool(inputs["gated"])
         yield field_errors(None, slot_of)
         records: dict[str, RunRecord] = {}
         for event in visit.engine.study(request, cancel=cancel):
@@ -250,145 +250,137 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
                 yield {"grid": grid_html(event.row, request), "picks": picks_html(event.row, request)}
                 last = event
             elif isinstance(event, Judged):
-                mine.ran, mine.judged, mine.records, mine.saved = request, last, records, False
-                mine.token = visit.keep_result("judged", event)
+                state.request, state.last_order, state.records, state.saved = request, last, records, False
+                state.token = visit.keep_result("judged", event)
                 update = render_judgement(visit)
                 yield update
-                yield show_order(visit, update)  # drawing takes longer than reading the verdict should
+                yield show_order(
+                    visit, update
+                )  # apart, because these are slow to draw and the verdict should not wait
 
     yield from one_run_in_turn(lab, visit, work, lambda error: field_errors(error, slot_of))
 
 
 def render_judgement(visit: Visit) -> Update:
-    """A finished judgement, without its figures."""
-    mine = state(visit)
-    assert mine.judged is not None
-    assert mine.ran is not None
-    row, request = mine.judged.row, mine.ran
+    """A finished judgement without the figures of one order."""
+    state = state_of(visit)
+    assert state.last_order is not None
+    assert state.request is not None
+    row, request = state.last_order.row, state.request
     looks = looks_of(row, request)
-    parted = [o.method for o in row.outcomes if o.consistent is False]
-    method = next((label for label in reversed(list(looks)) if label in parted), list(looks)[-1])
-    changed = (o.order for o in row.outcomes if o.method == method and o.consistent is False)
-    order = next(changed, next(iter(mine.records)))
-    mine.unfolded = False
-    closer = text.JUDGE_BLAME_HELP if parted else text.DOCUMENTS_CLOSER_HELP
+    changed_methods = [o.method for o in row.outcomes if o.consistent is False]
+    method = next((label for label in reversed(list(looks)) if label in changed_methods), list(looks)[-1])
+    orders = (o.order for o in row.outcomes if o.method == method and o.consistent is False)
+    order = next(orders, next(iter(state.records)))
+    state.unfolded = False
+    closer = text.JUDGE_BLAME_HELP if changed_methods else text.DOCUMENTS_CLOSER_HELP
     return {
         "status": "",
-        "verdict": card(mine),
+        "verdict": card(state),
         "grid": grid_html(row, request),
         "picks": picks_html(row, request),
         "looks.visible": True,
         "more.visible": True,
         "more.open": False,
         "closer-row.visible": True,
-        "closer": text.JUDGE_BLAME if parted else text.CLOSER,
+        "closer": text.JUDGE_BLAME if changed_methods else text.CLOSER,
         "closer-help": f'<p class="kv-help">{closer}</p>',
-        "save": saved(mine),
-        "pick_order.choices": [(slot_words(row, order), order) for order in mine.records],
+        "save": save_link(state),
+        "pick_order.choices": [(slot_words(row, order), order) for order in state.records],
         "pick_order": order,
         "pick_method.choices": [(look.name, label) for label, look in looks.items()],
         "pick_method": method,
     }
 
 
-def card(mine: JudgeState) -> str:
-    """The verdict and its source and repair."""
-    assert mine.judged is not None
-    assert mine.ran is not None
-    row, request = mine.judged.row, mine.ran
+def card(state: JudgeState) -> str:
+    """The verdict with its cause and repair."""
+    assert state.last_order is not None
+    assert state.request is not None
+    row, request = state.last_order.row, state.request
     facts = [f"Judged in {milliseconds(row.wall_ms)}, filling the pools included.", *row.notes]
     repair = repaired(row, request)
-    if mine.gated:
-        repair += " " + gate_words(Judged(request, mine.judged.record.model, (row,)))
+    if state.gated:
+        repair += " " + gate_words(Judged(request, state.last_order.record.model, (row,)))
     return verdict_card(sentence(row, request), tone(row), facts, baseline(row), repair, factline(request))
 
 
 def factline(request: JudgeRequest) -> str:
-    """What was judged, in one quiet line."""
+    """What was judged, in one line."""
     [problem] = request.problems
-    asked = f'<span class="kv-asked">{escape(clip(problem.question, 140))}</span>'
+    question = f'<span class="kv-asked">{escape(clip(problem.question, 140))}</span>'
     source = text.JUDGE_SOURCES[problem.regime].lower()
-    how = (
+    settings = (
         f"{plural(len(problem.candidates), 'candidate')}, {source} · {text.JUDGE_CRITERIA[request.criterion]}"
         f" · writes {text.JUDGE_PROTOCOLS[request.protocol]}"
     )
-    return f"{asked}<span>{escape(how)} · greedy judge</span>"
+    return f"{question}<span>{escape(settings)} · greedy judge</span>"
 
 
-def saved(mine: JudgeState) -> str:
-    """The link that saves what was judged; nothing for what was saved before."""
-    return (
-        ""
-        if mine.saved
-        else (
-            f'<a class="kv-button" id="kv-{KEY}-save-link" '
-            f'href="lab/measured/judged/{escape(mine.token)}" download>'
-            f"{text.MEASURE_SAVE}</a>"
-        )
-    )
+def save_link(state: JudgeState) -> str:
+    """The link that saves the judgement; empty for the saved one of a first visit."""
+    if state.saved:
+        return ""
+    link = f"lab/measured/judged/{escape(state.token)}"
+    return f'<a class="kv-button" id="kv-{KEY}-save-link" href="{link}" download>{text.MEASURE_SAVE}</a>'
 
 
-def show_order(visit: Visit, given: Given) -> Update:
+def show_order(visit: Visit, inputs: Given) -> Update:
     """The texts and the attention of one order."""
-    if (picked := looked_at(visit, given)) is None:
+    if (selection := selection_of(visit, inputs)) is None:
         return {}
-    state(visit).looks = {name: given[name] for name in ("pick_order", "pick_method")}
-    record, agent, method = picked
+    state_of(visit).selection = {name: inputs[name] for name in ("pick_order", "pick_method")}
+    record, agent, method = selection
     update: Update = {
         "comparison": comparison_html(record),
         "table": documents_html(record),
         "strip": {"html": strip_html(record, agent, method=method)},
         "view_attention": payload(slot_views(record, agent)),
     }
-    if state(visit).unfolded:
+    if state_of(visit).unfolded:
         update["view_more"] = payload(closer_views(record, agent, method))
     return update
 
 
-def looked_at(visit: Visit, given: Given) -> tuple[RunRecord, int, str] | None:
+def selection_of(visit: Visit, inputs: Given) -> tuple[RunRecord, int, str] | None:
     """The chosen order's record, its judge, and the chosen method; None before anything was judged."""
-    records = state(visit).records
-    record = records.get(str(given.get("pick_order"))) or next(iter(records.values()), None)
+    records = state_of(visit).records
+    record = records.get(str(inputs.get("pick_order"))) or next(iter(records.values()), None)
     if record is None:
         return None
-    method = given["pick_method"] if given.get("pick_method") in record.labels else record.labels[-1]
+    method = inputs["pick_method"] if inputs.get("pick_method") in record.labels else record.labels[-1]
     return record, record.agents[-1], method
 
 
-def unfold(visit: Visit, given: Given) -> Update:
-    """The closer figures, which are drawn only for those who open them: they are many."""
-    state(visit).unfolded = True
-    picked = looked_at(visit, given)
-    return {} if picked is None else {"view_more": payload(closer_views(*picked))}
+def unfold(visit: Visit, inputs: Given) -> Update:
+    """The closer figures, drawn only when they are opened because they are many."""
+    state_of(visit).unfolded = True
+    selection = selection_of(visit, inputs)
+    return {} if selection is None else {"view_more": payload(closer_views(*selection))}
 
 
-def fold(visit: Visit, given: Given) -> Update:
-    """Nobody looks at them any more."""
-    state(visit).unfolded = False
+def fold(visit: Visit, inputs: Given) -> Update:
+    """Stop drawing the closer figures."""
+    state_of(visit).unfolded = False
     return {}
 
 
-def open_in_pipeline(visit: Visit, given: Given) -> Update:
-    """The run that is looked at, on the pipeline's page."""
-    mine = state(visit)
-    picked = looked_at(visit, mine.looks)
-    if picked is None or mine.ran is None:
+def open_in_pipeline(visit: Visit, inputs: Given) -> Update:
+    """Show the chosen order's run on the pipeline's page."""
+    state = state_of(visit)
+    selection = selection_of(visit, state.selection)
+    if selection is None or state.request is None:
         return {"status": html.status(text.GONE, "note")}
-    return open_judged(visit, mine.ran, picked[0], picked[2])
+    return open_judged(visit, state.request, selection[0], selection[2])
 
 
 # -- the widgets
 
 
 def build(page: PageBuilder) -> None:
-    """The page."""
+    """The page and its events."""
     page.frame(build_inputs, build_results)
-    connect(page)
-
-
-def connect(page: PageBuilder) -> None:
-    """What the widgets do."""
-    page.arrives(lambda visit, given: arrive(page, visit))
+    page.arrives(lambda visit, inputs: arrive(page, visit))
     page.follows(refresh, *READS, when=[page[name].input for name in ("asked", "cards", "how")])
     page.on(page.event("criterion"), next_example, "criterion", follow=True)
     page.on(page.event("next"), next_example, "criterion", follow=True)

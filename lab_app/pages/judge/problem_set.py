@@ -1,4 +1,4 @@
-"""The set under the Judge page: many problems judged as the one above, with figures that follow along."""
+"""The set under the Judge page: many problems judged like the one above, with figures that grow."""
 
 import threading
 import time
@@ -10,12 +10,7 @@ from backend.records.judge import ANSWER_TOKENS, CANDIDATE_TOKENS, Judged, Judge
 from backend.records.judge_summary import counted, table
 from backend.records.request import Decoding
 from lab_app.pages.judge import risk_gate as judge_gate
-from lab_app.pages.judge.form import (
-    KEY,
-    SETTINGS,
-    read_regime,
-    read_settings,
-)
+from lab_app.pages.judge.form import KEY, SETTINGS, read_regime, read_settings
 from lab_app.ui import fields, html, text
 from lab_app.ui.components import figure_view, payload
 from lab_app.ui.one_run import field_errors, one_run_in_turn
@@ -30,57 +25,56 @@ from viz.judge.metrics import views
 
 USUAL = {"count": 20, "candidates": 4, "set_seed": 0}
 READS = (*USUAL, "set_source", *SETTINGS)
-SECONDS_BETWEEN = 2.0  # two drawings of what is finished so far
+SECONDS_BETWEEN = 2.0  # two drawings of the figures
 
 
-def read(given: Given) -> JudgeRequest:
+def read(inputs: Given) -> JudgeRequest:
     """The set, checked.
 
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    reader = FormReader(given)
-    found = {name: reader.number(name, text.JUDGE_SET_NUMBERS[name]) for name in USUAL}
-    shared = read_settings(reader, found["candidates"])
+    reader = FormReader(inputs)
+    numbers = {name: reader.number(name, text.JUDGE_SET_NUMBERS[name]) for name in USUAL}
+    settings = read_settings(reader, numbers["candidates"])
     reader.check()
-    regime = read_regime(given["set_source"])
-    sampling = Decoding(CANDIDATE_TOKENS, 1.0, 1.0, found["set_seed"])
+    regime = read_regime(inputs["set_source"])
+    sampling = Decoding(CANDIDATE_TOKENS, 1.0, 1.0, numbers["set_seed"])
     return JudgeRequest(
-        regime, (), found["count"], found["set_seed"], candidates=found["candidates"], sampling=sampling,
-        max_new_tokens=ANSWER_TOKENS,
-        **shared,
+        regime, (), numbers["count"], numbers["set_seed"], candidates=numbers["candidates"],
+        sampling=sampling, max_new_tokens=ANSWER_TOKENS, **settings,
     )  # fmt: skip
 
 
-def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
-    """Judge the set, with figures as it goes; cancelled, what was finished stays."""
+def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
+    """Judge the set and redraw the figures meanwhile; after a cancel, the finished problems stay."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
-        request = read(given)
+        request = read(inputs)
         yield field_errors(None, slot_of) | {"status": ""}
         rows: list[JudgedProblem] = []
-        began = drawn = said = time.monotonic()
+        start = last_draw = last_status = time.monotonic()
         for event in visit.engine.study(request, cancel=cancel):
             now = time.monotonic()
             if isinstance(event, JudgedProblem):
                 rows.append(event)
-                if now - drawn >= SECONDS_BETWEEN and len(rows) < request.count:
-                    drawn = now
-                    far = Judged(request, lab.model.info, tuple(rows))
-                    yield {"view_set": figures(far, given["gated"])}
-            elif isinstance(event, Progress) and (now - said >= REDRAW_SECONDS or not event.done):
-                said = now
+                if now - last_draw >= SECONDS_BETWEEN and len(rows) < request.count:
+                    last_draw = now
+                    judged = Judged(request, lab.model.info, tuple(rows))
+                    yield {"view_set": figures(judged, inputs["gated"])}
+            elif isinstance(event, Progress) and (now - last_status >= REDRAW_SECONDS or not event.done):
+                last_status = now
                 yield {"set_status": html.progress(event, "measuring")}
             elif isinstance(event, Judged):
-                token, spent = visit.keep_result("judged", event), (time.monotonic() - began) * 1e3
+                token, spent_ms = visit.keep_result("judged", event), (time.monotonic() - start) * 1e3
                 yield {
-                    "set_status": finished(event, token, spent),
-                    "view_set": figures(event, given["gated"]),
+                    "set_status": summary_html(event, token, spent_ms),
+                    "view_set": figures(event, inputs["gated"]),
                 }
-                yield judge_gate.untrained(visit)
+                yield judge_gate.reset_gate(visit)
 
     for update in one_run_in_turn(lab, visit, work, lambda error: field_errors(error, slot_of)):
-        # what is said of a run stands beside this part, not above the single problem's results
+        # messages stand beside this part, not above the single problem's results
         yield {"set_status" if key == "status" and value else key: value for key, value in update.items()}
 
 
@@ -92,16 +86,16 @@ def slot_of(field: str | None) -> str:
 
 
 def figures(judged: Judged, gated: bool) -> Update:
-    """Everything about the problems so far; ``gated``: what reading densely on disagreement would do, too."""
+    """The figures of the problems; ``gated``: also what reading densely on disagreement would do."""
     first, *rest = views(judged, table(judged), counted(judged))
     return payload((first, gate_panel(judged), *rest) if gated else (first, *rest))
 
 
-def finished(judged: Judged, token: str, spent_ms: float) -> str:
+def summary_html(judged: Judged, token: str, spent_ms: float) -> str:
     """What was judged, and the link that saves it."""
-    asked, done = judged.request.count, len(judged.rows)
-    facts = f"{plural(done, 'problem')} on {clip(judged.model.name, 40)} in {milliseconds(spent_ms)}."
-    if done < asked:
+    total, count = judged.request.count, len(judged.rows)
+    facts = f"{plural(count, 'problem')} on {clip(judged.model.name, 40)} in {milliseconds(spent_ms)}."
+    if count < total:
         facts = f"{text.JUDGE_SET_STOPPED} {facts}"
     notes = "".join(f'<p class="kv-help">{escape(note)}</p>' for note in judged.notes)
     return html.saved_measurement(facts, f"kv-{KEY}-set-save", "judged", token, notes)

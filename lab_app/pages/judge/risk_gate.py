@@ -1,7 +1,7 @@
-"""Below a judged set: can it be known beforehand which verdicts survive reuse, and what would knowing buy?
+"""Below a judged set: a gate that predicts which verdicts survive reuse, and what it would gain.
 
-A gate is trained on the set that was judged last, tested on problems that its training did not see, and its
-threshold can be moved (judge study, Section 7, Fig. 6).
+It is trained on the set that was judged last and tested on other problems of it; its threshold can be moved
+(judge study, Section 7, Fig. 6).
 """
 
 from backend.base.errors import LabError, OptionError
@@ -16,13 +16,13 @@ from lab_app.visits.visits import Visit
 from viz.base.format import escape
 from viz.judge.risk_gate import trade_view, views
 
-TRAINED = f"{KEY}-gate"
+GATE_KEY = f"{KEY}-gate"
 READS = ("gate_target", "gate_threshold")
 
 
-def untrained(visit: Visit) -> Update:
-    """A new set: what was learned of another one goes."""
-    visit.pages.pop(TRAINED, None)
+def reset_gate(visit: Visit) -> Update:
+    """Forget the gate of an earlier set."""
+    visit.pages.pop(GATE_KEY, None)
     return {"gate.visible": True, "gate_set.visible": False, "view_gate": payload(())} | show_error("")
 
 
@@ -31,7 +31,7 @@ def show_error(message: str) -> Update:
     return {"gate_status": html.error(message) if message else ""}
 
 
-def train(visit: Visit, given: Given) -> Update:
+def train(visit: Visit, inputs: Given) -> Update:
     """Train and test on the judged set, and show all figures."""
     from backend.judge.gate_training import risk_study
 
@@ -42,53 +42,53 @@ def train(visit: Visit, given: Given) -> Update:
         record = risk_study(sets_of(judged), RiskRequest(), judged.model)
     except LabError as error:
         return show_error(str(error))
-    visit.pages[TRAINED] = record
-    own = next((test.gate for test in record.tests if test.gate is not None), None)
+    visit.pages[GATE_KEY] = record
+    first = next((test.gate for test in record.tests if test.gate is not None), None)
     names = {EVERY: text.GATE_EVERY} | {label: label for label in record.methods}
-    known = [(names[t.target], t.target) for t in record.tests if t.gate is not None]
+    choices = [(names[t.target], t.target) for t in record.tests if t.gate is not None]
     return show_error("") | {
-        "gate_set.visible": own is not None,
-        "gate_target.choices": known,
-        "gate_target": own.target if own else None,
-        "gate_threshold": round(own.threshold, 2) if own else 0.5,
+        "gate_set.visible": first is not None,
+        "gate_target.choices": choices,
+        "gate_target": first.target if first else None,
+        "gate_threshold": round(first.threshold, 2) if first else 0.5,
         "view_gate": payload(views(record)),
     }
 
 
-def chosen(visit: Visit, given: Given) -> Update:
-    """Another gate: its own threshold."""
-    record: RiskRecord | None = visit.pages.get(TRAINED)
+def choose_gate(visit: Visit, inputs: Given) -> Update:
+    """Choose another gate, at its own threshold."""
+    record: RiskRecord | None = visit.pages.get(GATE_KEY)
     if record is None:
         return show_error(text.GATE_NO_SET)
-    gate = next((t.gate for t in record.tests if t.target == given["gate_target"] and t.gate), None)
+    gate = next((t.gate for t in record.tests if t.target == inputs["gate_target"] and t.gate), None)
     if gate is None:
         return {}
-    return moved(visit, {**given, "gate_threshold": gate.threshold}) | {
+    return move_threshold(visit, {**inputs, "gate_threshold": gate.threshold}) | {
         "gate_threshold": round(gate.threshold, 2)
     }
 
 
-def moved(visit: Visit, given: Given) -> Update:
-    """Another threshold: what it keeps and what that costs."""
-    record: RiskRecord | None = visit.pages.get(TRAINED)
+def move_threshold(visit: Visit, inputs: Given) -> Update:
+    """Choose another threshold, and show what it keeps and costs."""
+    record: RiskRecord | None = visit.pages.get(GATE_KEY)
     if record is None:
         return show_error(text.GATE_NO_SET)
     try:
-        threshold = read_threshold(given["gate_threshold"])
+        threshold = read_threshold(inputs["gate_threshold"])
     except OptionError as error:
         return show_error(str(error))
-    known = [test.target for test in record.tests if test.gate is not None]
-    target = given["gate_target"] if given["gate_target"] in known else EVERY
+    targets = [test.target for test in record.tests if test.gate is not None]
+    target = inputs["gate_target"] if inputs["gate_target"] in targets else EVERY
     first, *rest = views(record)
-    drawn = [trade_view(record, threshold, target), first, *(v for v in rest if v.key != "risk_trade")]
-    return show_error("") | {"view_gate": payload(drawn)}
+    figures = [trade_view(record, threshold, target), first, *(v for v in rest if v.key != "risk_trade")]
+    return show_error("") | {"view_gate": payload(figures)}
 
 
 def read_threshold(value: object) -> float:
     """A probability.
 
     Raises:
-        OptionError: it is none.
+        OptionError: it is no number from 0 to 1.
     """
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
         return float(value)
@@ -106,33 +106,33 @@ def build(page: PageBuilder) -> None:
             fields.note("", f'<h3 class="kv-card-title">{text.GATE}</h3>'),
             fields.help_text("", escape(text.GATE_HELP), ""),
             fields.row(
-                fields.button("gate_train", text.GATE_TRAIN, primary=True, id=f"kv-{TRAINED}-train"),
+                fields.button("gate_train", text.GATE_TRAIN, primary=True, id=f"kv-{GATE_KEY}-train"),
                 css="kv-measure",
             ),
-            fields.note("gate_status", id=f"kv-{TRAINED}-status"),
+            fields.note("gate_status", id=f"kv-{GATE_KEY}-status"),
             fields.panel(
                 "gate_set",
                 fields.row(
                     fields.select(
-                        "gate_target", text.GATE_TARGET, [], "", event="select", id=f"kv-{TRAINED}-target"
+                        "gate_target", text.GATE_TARGET, [], "", event="select", id=f"kv-{GATE_KEY}-target"
                     ),
                     fields.number(
                         "gate_threshold", text.GATE_THRESHOLD, 0.5, step=0.01, slider=[0, 1],
-                        id=f"kv-{TRAINED}-threshold",
+                        id=f"kv-{GATE_KEY}-threshold",
                     ),
                     css="kv-measure",
                 ),
                 hidden=True,
             ),
-            id=f"kv-{TRAINED}", css="kv-section",
+            id=f"kv-{GATE_KEY}", css="kv-section",
         ),
         visible=False,
     )  # fmt: skip
-    page.add(view_gate=figure_view(TRAINED, css="kv-own-view"))
+    page.add(view_gate=figure_view(GATE_KEY, css="kv-own-view"))
 
 
 def connect(page: PageBuilder) -> None:
     """What the widgets do."""
     page.on(page.event("gate_train"), train)
-    page.on(page.event("gate_target"), chosen, *READS, latest=True)
-    page.on(page["gate"].input, moved, *READS, latest=True)
+    page.on(page.event("gate_target"), choose_gate, *READS, latest=True)
+    page.on(page["gate"].input, move_threshold, *READS, latest=True)

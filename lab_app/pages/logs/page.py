@@ -1,5 +1,5 @@
-"""The page *Your logs*: what reuse would save of one's own agents' calls, why prefixes were missed, and, for
-calls that the model reads, whether the answers stay."""
+"""The page *Your logs*: what reuse would save in the calls of one's own agents, why prefixes were missed,
+and, for calls that the model reads, whether the answers stay the same."""
 
 import tempfile
 import threading
@@ -38,20 +38,20 @@ MOST_SESSIONS = 200
 METHODS_AT_FIRST = ("naive", "prefix")
 USUAL = {"sample": 8, "budget": 20_000, "seed": 0}
 ANSWER_TOKENS, BLAME_PASSES = 64, 60
-PLACES = {"most-tokens": "budget", "blame-passes": "run"}  # whose boxes have other names than the flags
+PLACES = {"most-tokens": "budget", "blame-passes": "run"}  # flags whose boxes have other names
 READS = (*USUAL, "same", "layouts", "methods", OPTIONS)
 PACKED = (b"\x1f\x8b", b"PK")  # how gzip and zip begin
 
 
 @dataclass
 class LogsState:
-    """What a visit's page remembers: the log, the session that is shown, the two calls that were chosen, and
-    what was read of it last."""
+    """What a visit's page remembers: the log, the shown ``session``, the ``pair`` of calls that are compared,
+    and the last ``reading`` by the model."""
 
     log: OpenLog
     session: str = ""
-    picked: tuple[int, int] | None = None
-    read: ReadingRecord | None = None
+    pair: tuple[int, int] | None = None
+    reading: ReadingRecord | None = None
 
 
 @cache
@@ -60,66 +60,72 @@ def example() -> OpenLog:
     return OpenLog(EXAMPLE)
 
 
-def state(visit: Visit) -> LogsState:
+def state_of(visit: Visit) -> LogsState:
     """The visit's page."""
     if KEY not in visit.pages:
-        visit.pages[KEY] = opened(example())
-    found: LogsState = visit.pages[KEY]
-    return found
+        visit.pages[KEY] = new_state(example())
+    state: LogsState = visit.pages[KEY]
+    return state
 
 
-def opened(log: OpenLog) -> LogsState:
-    """A log as it is first shown: its first session, and the call of it that missed most."""
+def new_state(log: OpenLog) -> LogsState:
+    """A log with its first session, and the call of it that missed the most tokens."""
     session = log.sessions[0]
     return LogsState(log, session, log.worst(session))
 
 
 def arrive(page: PageBuilder, visit: Visit) -> Update:
     """The example, at the first visit, and the methods that run here."""
-    return render_log(state(visit)) | usable_methods(page)
+    return render_log(state_of(visit)) | usable_methods(page)
 
 
-def render_log(mine: LogsState) -> Update:
+def render_log(state: LogsState) -> Update:
     """All of a log."""
-    sessions = mine.log.sessions[:MOST_SESSIONS]
+    sessions = state.log.sessions[:MOST_SESSIONS]
     return {
         "status": "",
-        **found_html(mine),
-        "pick_session.choices": [(called(mine.log, one), str(place)) for place, one in enumerate(sessions)],
-        "pick_session": str(mine.log.sessions.index(mine.session)),
-        "calls": {"html": session_html(mine.log, mine.session, mine.picked)},
+        **findings_html(state),
+        "pick_session.choices": [
+            (session_label(state.log, session), str(place)) for place, session in enumerate(sessions)
+        ],
+        "pick_session": str(state.log.sessions.index(state.session)),
+        "calls": {"html": session_html(state.log, state.session, state.pair)},
     }
 
 
-def found_html(mine: LogsState) -> Update:
-    """The verdicts; what to change first, and what became of the answers."""
-    empty = html.empty_card(text.LOGS_NOT_READ, text.LOGS_NOT_READ_HELP)
+def findings_html(state: LogsState) -> Update:
+    """The verdicts, what to change first, and what became of the answers."""
+    if state.reading is None:
+        verdict = Markup(html.empty_card(text.LOGS_NOT_READ, text.LOGS_NOT_READ_HELP))
+        answers = f'<p class="kv-help">{text.LOGS_NOT_READ}</p>'
+    else:
+        verdict, answers = verdict_html(state.reading), answers_html(state.reading)
     return {
-        "verdict": overview_html(mine.log.xray) + (verdict_html(mine.read) if mine.read else Markup(empty)),
-        "found": details_html(mine.log.xray),
-        "answers": answers_html(mine.read) if mine.read else f'<p class="kv-help">{text.LOGS_NOT_READ}</p>',
+        "verdict": overview_html(state.log.xray) + verdict,
+        "found": details_html(state.log.xray),
+        "answers": answers,
     }
 
 
-def called(log: OpenLog, session: str) -> str:
-    """A session for the list."""
+def session_label(log: OpenLog, session: str) -> str:
+    """A session's label in the list."""
     return f"{clip(session, 40) or text.LOGS_NO_SESSION} · {plural(len(log.of_session(session)), 'call')}"
 
 
-def upload(visit: Visit, given: Given) -> Update:
-    """Open a file. What is wrong with it stands beside the button; the log before stays."""
-    content = given["upload"]
+def upload(visit: Visit, inputs: Given) -> Update:
+    """Open a file. If it cannot be read, a message says why and the log before stays."""
+    content = inputs["upload"]
     if not isinstance(content, bytes):
         return {}
     try:
-        visit.pages[KEY] = mine = opened(read(content))
+        visit.pages[KEY] = state = new_state(read_log(content))
     except LabError as error:
         return {"status": html.error(str(error))}
-    return render_log(mine)
+    return render_log(state)
 
 
-def read(content: bytes) -> OpenLog:
-    """A file's log; lines without a call are left out, and the page says so.
+def read_log(content: bytes) -> OpenLog:
+    """The log of a file; lines without a call are left out, and the page says so.
 
     Raises:
         RecordError: it is too large or packed, or holds no call.
@@ -135,44 +141,44 @@ def read(content: bytes) -> OpenLog:
 
 
 def choose(visit: Visit, place: str) -> Update:
-    """Another session; nothing where it is the one that is shown."""
-    mine, sessions = state(visit), state(visit).log.sessions
-    if not place.isdecimal() or int(place) >= len(sessions) or sessions[int(place)] == mine.session:
+    """Show another session; nothing if it is shown already."""
+    state, sessions = state_of(visit), state_of(visit).log.sessions
+    if not place.isdecimal() or int(place) >= len(sessions) or sessions[int(place)] == state.session:
         return {}
-    mine.session = sessions[int(place)]
-    mine.picked = mine.log.worst(mine.session)
-    return {"calls": {"html": session_html(mine.log, mine.session, mine.picked)}}
+    state.session = sessions[int(place)]
+    state.pair = state.log.worst(state.session)
+    return {"calls": {"html": session_html(state.log, state.session, state.pair)}}
 
 
-def pick(visit: Visit, given: Given, event: Any) -> Update:
-    """A call, laid beside the one that was chosen before."""
-    mine, chosen = state(visit), getattr(event, "token", None)
-    if type(chosen) is not int or chosen not in mine.log.of_session(mine.session):
+def pick(visit: Visit, inputs: Given, event: Any) -> Update:
+    """Choose a call, and compare it with the one chosen before."""
+    state, call = state_of(visit), getattr(event, "token", None)
+    if type(call) is not int or call not in state.log.of_session(state.session):
         return {}
-    before = mine.picked[1] if mine.picked else chosen
-    if before != chosen:
-        mine.picked = (before, chosen)
-    return {"calls": {"html": session_html(mine.log, mine.session, mine.picked)}}
+    previous = state.pair[1] if state.pair else call
+    if previous != call:
+        state.pair = (previous, call)
+    return {"calls": {"html": session_html(state.log, state.session, state.pair)}}
 
 
 # -- with the model
 
 
-def asked(visit: Visit, given: Given) -> LogToRead:
-    """What stands on the page as a checked request.
+def read_request(visit: Visit, inputs: Given) -> LogToRead:
+    """The form as a checked request.
 
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    reader = FormReader(given)
+    reader = FormReader(inputs)
     numbers = {name: reader.number(name, field) for name, field in text.LOGS_NUMBERS.items()}
-    methods = reader.attempt("methods", partial(chosen_methods, given, MOST_COLUMNS))
+    methods = reader.attempt("methods", partial(chosen_methods, inputs, MOST_COLUMNS))
     reader.check()
-    log = state(visit).log
+    log = state_of(visit).log
     reading = ReadingRequest(
         tuple(method for method in methods if not method.reference), numbers["sample"], numbers["budget"],
-        BLAME_PASSES, max_new_tokens=ANSWER_TOKENS, same=given["same"], seed=numbers["seed"],
-        layouts=bool(given["layouts"]),
+        BLAME_PASSES, max_new_tokens=ANSWER_TOKENS, same=inputs["same"], seed=numbers["seed"],
+        layouts=bool(inputs["layouts"]),
     )  # fmt: skip
     return LogToRead(reading, log.calls, tuple(log.xray.advice), log.xray.block)
 
@@ -183,11 +189,11 @@ def slot_of(name: str | None) -> str:
     return place if place in READS else "run"
 
 
-def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
-    """Read sampled calls, and show what became of their answers."""
+def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
+    """Let the model read sampled calls, and show what became of their answers."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
-        request, mine = asked(visit, given), state(visit)
+        request, state = read_request(visit, inputs), state_of(visit)
         yield field_errors(None, slot_of)
         for event in visit.engine.study(request, cancel=cancel):
             if cancel.is_set():
@@ -195,23 +201,23 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
             if isinstance(event, Progress):
                 yield {"status": html.progress(event)}
             else:
-                mine.read = event
-                yield {"status": ""} | found_html(mine)
+                state.reading = event
+                yield {"status": ""} | findings_html(state)
 
     yield from one_run_in_turn(lab, visit, work, lambda error: field_errors(error, slot_of))
 
 
-def refresh(visit: Visit, given: Given) -> Update:
-    """The chosen session, what is wrong in the boxes, and whether what was read belongs to them."""
+def refresh(visit: Visit, inputs: Given) -> Update:
+    """The chosen session, messages, and whether the last reading belongs to an earlier form."""
     try:
-        update, reading = field_errors(None, slot_of), asked(visit, given).reading
+        update, reading = field_errors(None, slot_of), read_request(visit, inputs).reading
     except LabError as error:
         update, reading = field_errors(error, slot_of), None
-    update |= choose(visit, str(given["pick_session"]))
-    read = state(visit).read
-    if read is not None and visit.cancel is None:
-        edited = reading != read.request
-        update["status"] = html.status(text.LOGS_EDITED, "edited", again=True) if edited else ""
+    update |= choose(visit, str(inputs["pick_session"]))
+    record = state_of(visit).reading
+    if record is not None and visit.cancel is None:
+        stale = reading != record.request
+        update["status"] = html.status(text.LOGS_EDITED, "edited", again=True) if stale else ""
     return update
 
 
@@ -221,7 +227,7 @@ def refresh(visit: Visit, given: Given) -> Update:
 def build(page: PageBuilder) -> None:
     """The page."""
     page.frame(build_inputs, build_results)
-    page.arrives(lambda visit, given: arrive(page, visit))
+    page.arrives(lambda visit, inputs: arrive(page, visit))
     page.follows(refresh, "pick_session", *READS, when=[page["asked"].input])
     page.on(page["upload"].upload, upload, "upload")
     page.select(page["calls"].select, pick, outputs=[page["calls"]])

@@ -1,4 +1,4 @@
-"""What can be put on the bench: scenarios in their families, and the checked examples of the gallery."""
+"""What can be put on the form: scenarios by family, and the checked examples of the gallery."""
 
 import logging
 import re
@@ -31,30 +31,30 @@ def scenario_order(name: str) -> tuple[int, list[int], str]:
 
 
 def scenarios(first: str) -> Choices:
-    """Every scenario as (title, name), the families together. Those for the same kind of model as ``first``
-    come before the others, which say for which they are."""
+    """Every scenario as (title, name), by family. Those for the same kind of model as ``first`` come first;
+    the titles of the others name their model."""
     kind = load_preset(first).model
-    known = {name: load_preset(name) for name in sorted(preset_names(), key=scenario_order)}
-    suited = [(preset.pipeline.title, name) for name, preset in known.items() if preset.model == kind]
+    presets = {name: load_preset(name) for name in sorted(preset_names(), key=scenario_order)}
+    suited = [(preset.pipeline.title, name) for name, preset in presets.items() if preset.model == kind]
     others = [
         (f"{preset.pipeline.title}, {text.FOR_MODEL[preset.model]}", name)
-        for name, preset in known.items()
+        for name, preset in presets.items()
         if preset.model != kind
     ]
     return suited + others
 
 
 def first_scenario(context_tokens: int) -> str:
-    """The scenario that a model of one's own is offered first: of those for any model, the first that its
-    context can hold, else the one that needs least."""
-    known = [n for n in sorted(preset_names(), key=scenario_order) if load_preset(n).model == "any"]
-    needs = {name: load_preset(name).needs_context for name in known}
-    return next((name for name in known if needs[name] <= context_tokens), min(known, key=needs.__getitem__))
+    """The first scenario for a model of one's own: of those for any model, the first that fits its context,
+    else the one that needs least."""
+    names = [n for n in sorted(preset_names(), key=scenario_order) if load_preset(n).model == "any"]
+    needs = {name: load_preset(name).needs_context for name in names}
+    return next((name for name in names if needs[name] <= context_tokens), min(names, key=needs.__getitem__))
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """The checked examples that can be put on the bench, and the weights that they were checked with."""
+    """The checked examples, and the hash of the weights that they were checked with."""
 
     weights: str = ""
     entries: tuple[GalleryEntry, ...] = ()
@@ -71,14 +71,14 @@ class Gallery:
         ]
 
     def choices(self, effect: str) -> Choices:
-        """The examples of one effect as (words, name), after an invitation that chooses none."""
-        found = [entry for entry in self.entries if entry.effect == effect]
-        words = [label(entry, self.titles[entry.preset]) for entry in found]
-        seen: Counter[str] = Counter()
-        rows: Choices = [(text.CHOOSE_ONE.format(count=len(found)), "")]
-        for entry, said in zip(found, words, strict=True):
-            seen[said] += 1
-            rows.append((f"{said} ({seen[said]})" if words.count(said) > 1 else said, entry.name))
+        """The examples of one effect as (words, name), after an entry that chooses none."""
+        entries = [entry for entry in self.entries if entry.effect == effect]
+        labels = [label(entry, self.titles[entry.preset]) for entry in entries]
+        counts: Counter[str] = Counter()
+        rows: Choices = [(text.CHOOSE_ONE.format(count=len(entries)), "")]
+        for entry, words in zip(entries, labels, strict=True):
+            counts[words] += 1
+            rows.append((f"{words} ({counts[words]})" if labels.count(words) > 1 else words, entry.name))
         return rows
 
     def find(self, name: object) -> GalleryEntry | None:
@@ -101,7 +101,7 @@ def short(answer: str) -> str:
 
 
 def checked_settings() -> dict[str, Any]:
-    """The settings that the examples were checked with, for the bench."""
+    """The settings that the examples were checked with, as an update of the form."""
     from backend.methods.registry import method_class, option_fields
 
     usual = {option.name: option.default for option in option_fields(method_class("naive"))}
@@ -109,7 +109,7 @@ def checked_settings() -> dict[str, Any]:
 
 
 def as_checked(form: Form, entry: GalleryEntry) -> bool:
-    """Does the bench still ask what was checked?"""
+    """Is the form still what was checked?"""
     preset = load_preset(entry.preset)
     settings = checked_settings()
     usual = settings["options"]["naive"]
@@ -127,30 +127,30 @@ def as_checked(form: Form, entry: GalleryEntry) -> bool:
 
 
 def read_gallery(path: Path | None) -> Gallery:
-    """The gallery in a file, less the examples that fit no scenario; empty when it cannot be read."""
+    """The gallery of a file, without examples that fit no scenario; empty when it cannot be read."""
     if path is None or not path.is_file():
         return Gallery()
     try:
         weights, entries = load_gallery(path)
-        kept = fitting(entries)
+        usable = usable_entries(entries)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         LOG.warning("the gallery %s cannot be read", path.name)
         return Gallery()
-    ordered = sorted(kept, key=lambda entry: scenario_order(entry.preset))
-    titles = {name: load_preset(name).pipeline.title for name in {entry.preset for entry in kept}}
+    ordered = sorted(usable, key=lambda entry: scenario_order(entry.preset))
+    titles = {name: load_preset(name).pipeline.title for name in {entry.preset for entry in usable}}
     return Gallery(weights, tuple(ordered), titles)
 
 
-def fitting(entries: Sequence[GalleryEntry]) -> list[GalleryEntry]:
+def usable_entries(entries: Sequence[GalleryEntry]) -> list[GalleryEntry]:
     """The examples whose scenario exists and takes their values."""
     presets: dict[str, Preset] = {}
-    kept = []
+    usable = []
     for entry in entries:
         try:
             if entry.preset not in presets:
                 presets[entry.preset] = load_preset(entry.preset)
             presets[entry.preset].pipeline.check_values(entry.values)
-            kept.append(entry)
+            usable.append(entry)
         except LabError:
             LOG.warning("the example %s of the gallery fits no scenario", entry.name)
-    return kept
+    return usable

@@ -1,4 +1,4 @@
-"""From what stands on the bench to a checked :class:`RunRequest`. Free of the web framework."""
+"""Reads the form into a checked :class:`RunRequest`. Needs no web framework."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,8 +17,9 @@ from lab_app.ui.method_choice import copy_label, read_methods
 from lab_app.ui.scenarios import USUAL_WARM, WARM_LIMIT, find_preset
 from lab_app.ui.validation import FormReader, NumberField, Problem, Problems
 
-FORM = "form"  # the name by which a handler asks for all of it
-PICKERS = ("pick_agent", "pick_method", "pick_segment")  # what of the results is looked at
+FORM = "form"  # the view that gives a handler the whole form
+PICKERS = ("pick_agent", "pick_method", "pick_segment")  # the lists that choose what the results show
+Picks = tuple[Any, Any, Any]  # the chosen agent, method and segment
 MANY_LIMIT = 50
 MANY_COUNT = NumberField("The number of requests", 1, MANY_LIMIT)
 WARM_COUNT = NumberField("The number of requests", 1, WARM_LIMIT)
@@ -27,7 +28,7 @@ TURNS = NumberField("The number of turns", 1, MAX_TURNS)
 
 @dataclass(frozen=True)
 class Copy:
-    """One more column of a method, with options of its own; ``number`` tells it from the method's others.
+    """A duplicated column of a method, with its own options; ``number`` distinguishes the method's columns.
     ``exact``: parts of its caches that are the full read's (:class:`MethodChoice`)."""
 
     method: str
@@ -44,7 +45,7 @@ class Copy:
 #: One field for each control that a request declares (:mod:`backend.records.control`), as typed.
 RequestControls = dataclasses.make_dataclass(
     "RequestControls",
-    [(key, Any, field(default=found.default, kw_only=True)) for key, found in REQUEST_CONTROLS.items()],
+    [(key, Any, field(default=c.default, kw_only=True)) for key, c in REQUEST_CONTROLS.items()],
     frozen=True,
 )
 #: Marks a field as a control of this page alone, by what it holds: a number or a switch.
@@ -53,8 +54,8 @@ FLAG = {"control": "flag"}
 
 
 @dataclass(frozen=True)
-class Form(RequestControls):  # type: ignore[misc, valid-type]  # its fields are known when it is made
-    """The form as it stands. ``templates`` and ``values`` are as typed, and may be wrong."""
+class Form(RequestControls):  # type: ignore[misc, valid-type]  # the fields exist only at run time
+    """The form's values, as typed: they may be invalid."""
 
     preset: str
     values: Mapping[str, str]
@@ -67,20 +68,20 @@ class Form(RequestControls):  # type: ignore[misc, valid-type]  # its fields are
     warm_count: Any = field(default=USUAL_WARM, metadata=NUMBER)
     many_count: Any = field(default=10, metadata=NUMBER)
     every_profile: tuple[str, ...] = ()
-    turns: Any = field(default=None, metadata=NUMBER)  # as the scenario ships
-    weights: tuple[str, ...] = ()  # of each agent, empty: the lab's own; where none is given, as it ships
+    turns: Any = field(default=None, metadata=NUMBER)  # None: the scenario's own
+    weights: tuple[str, ...] = ()  # by agent; "": the lab's own; missing: the scenario's
     copies: tuple[Copy, ...] = ()
     pinned: str = ""  # label of the column that the others are compared with, if any
 
 
-#: All controls and what each holds. The page, links, drafts and files carry them by their names.
-CONTROLS = {key: found.kind for key, found in REQUEST_CONTROLS.items()}
+#: The kind of each control, by the name that it has on the page and in links, drafts and files.
+CONTROLS = {key: control.kind for key, control in REQUEST_CONTROLS.items()}
 CONTROLS |= {f.name: f.metadata["control"] for f in dataclasses.fields(Form) if "control" in f.metadata}
 
 
 def as_shipped(preset: Preset, request: RunRequest, warm: int) -> bool:
-    """Whether nothing that ``warm`` requests of the scenario's set leave is a visitor's own: templates,
-    decoding and their number are the usual ones."""
+    """Whether a warm-up by ``warm`` requests is the same for every visitor: templates, decoding and number
+    are the scenario's."""
     usual = Decoding(max_new_tokens=preset.pipeline.longest_answer)
     return (request.pipeline, request.decoding, warm) == (preset.pipeline.unrolled, usual, USUAL_WARM)
 
@@ -111,34 +112,36 @@ def value_boxes(pipeline: Pipeline) -> tuple[str, ...]:
 
 
 def read_controls(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What typed values of controls, by key, set of a request."""
-    read: dict[str, Any] = {}
+    """Check typed values of controls, by key: the fields of a request that they set."""
+    settings: dict[str, Any] = {}
     problems = []
     for key, value in values.items():
-        found = REQUEST_CONTROLS[key]
-        where = f"decoding.{key}" if found.kind == "number" else key
+        control = REQUEST_CONTROLS[key]
+        where = f"decoding.{key}" if control.kind == "number" else key
         try:
-            if found.kind == "number":
-                whole = isinstance(found.default, int)
-                value = NumberField(found.called, *found.limits, whole=whole).read(value, where)
-            elif found.choices and value not in found.choices:
-                allowed = " or ".join(found.choices)
+            if control.kind == "number":
+                whole = isinstance(control.default, int)
+                value = NumberField(control.called, *control.limits, whole=whole).read(value, where)
+            elif control.choices and value not in control.choices:
+                allowed = " or ".join(control.choices)
                 raise OptionError(f"There is no {key} {show(value)}. Choose {allowed}.", field=where)
-            read[key] = value
+            settings[key] = value
         except OptionError as error:
             problems.append(Problem(where, str(error)))
     if problems:
         raise Problems(problems)
-    return with_controls(read)
+    return with_controls(settings)
 
 
 def read_request(form: Form, example: Example | None = None) -> RunRequest:
-    """Check everything and state the run.
+    """Check the form and make its request.
 
     Args:
-        form: the bench.
-        example: the request of the set that was put on the bench; its known answer counts while the
-            values are still the same.
+        example: the request of the set that was put on the form; its known answer is expected while the
+            form's values are the example's.
+
+    Raises:
+        Problems: everything that is wrong, each with its field.
     """
     reader = FormReader({})
     attempt = partial(reader.attempt, str)  # each message beside the box that it names
@@ -150,10 +153,8 @@ def read_request(form: Form, example: Example | None = None) -> RunRequest:
     controls = attempt(lambda: read_controls({key: getattr(form, key) for key in REQUEST_CONTROLS}))
     reader.check()
     same = example is not None and all(values.get(k) == v for k, v in example.values.items())
-    return RunRequest(
-        pipeline, values, methods, **controls,
-        expected=example.answer if same and example is not None else None,
-    )  # fmt: skip
+    expected = example.answer if example and same else None
+    return RunRequest(pipeline, values, methods, **controls, expected=expected)
 
 
 VALUE_SLOTS = 12
@@ -162,7 +163,7 @@ AGENT_SLOTS = 8
 
 @dataclass(frozen=True)
 class Box:
-    """A value box. ``text``: None leaves what stands there; ``lined``: it holds several lines."""
+    """A value box. ``text``: None keeps its content; ``lined``: the text has several lines."""
 
     label: str
     text: str | None

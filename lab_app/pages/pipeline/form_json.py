@@ -1,5 +1,5 @@
-"""The bench as plain JSON values, for links and files, and back. Only what differs from the scenario as it
-ships is written; what is read is checked key by key, because it may come from anybody."""
+"""The form as plain JSON values, for links and files, and back. Only what differs from the shipped scenario
+is written. Every key that is read is checked, because a link or file may come from anybody."""
 
 import dataclasses
 import math
@@ -8,7 +8,7 @@ from typing import Any
 
 from backend.base.errors import LabError, RecordError
 from backend.base.text import check_text, show
-from backend.prompts.presets import Example, Preset
+from backend.prompts.presets import Example
 from backend.records.blame import MOST_EXACT, exact_parts
 from backend.records.request import control_values
 from backend.records.run import RunRecord
@@ -24,21 +24,22 @@ Body = dict[str, Any]
 
 
 def form_to_json(form: Form, example: Example | None = None) -> Body:
-    """The bench as it stands; with the known answer while it asks an unedited request of the set."""
+    """The form as JSON values; with the known answer while its values are those of ``example``."""
     preset = find_preset(form.preset)
     agents = preset.pipeline.agents
     body: Body = {"format": FORMAT, "preset": form.preset, "values": dict(form.values)}
-    edited = {str(a.id): t for a, t in zip(agents, form.templates, strict=False) if t != a.template}
+    templates = {str(a.id): t for a, t in zip(agents, form.templates, strict=False) if t != a.template}
     weights = {str(a.id): w for a, w in zip(agents, form.weights, strict=False) if w != a.model}
-    options = {name: _changed(name, given) for name, given in form.options.items()}
-    body |= {"templates": edited, "weights": weights, "options": {n: o for n, o in options.items() if o}}
+    options = {name: _changed(name, values) for name, values in form.options.items()}
+    body |= {"templates": templates, "weights": weights, "options": {n: o for n, o in options.items() if o}}
     if form.declared != ", ".join(preset.pipeline.declared):
         body["declared"] = form.declared
     body["methods"] = list(form.methods)
+    usual = Form("", {}, (), max_new_tokens=preset.pipeline.longest_answer, turns=preset.pipeline.turns)
     for name in ("ablate", "every_profile", *CONTROLS):
-        value, usual = getattr(form, name), getattr(_usual(preset), name)
-        if value != usual and (name != "turns" or value is not None):
-            # an emptied box is written as none
+        value = getattr(form, name)
+        if value != getattr(usual, name) and (name != "turns" or value is not None):
+            # an empty box is written as null
             body[name] = list(value) if isinstance(value, tuple) else None if value == "" else value
     body["copies"] = [
         {"method": c.method, "number": c.number, "options": _changed(c.method, c.options)}
@@ -46,19 +47,19 @@ def form_to_json(form: Form, example: Example | None = None) -> Body:
         for c in form.copies
     ]
     body["pinned"] = form.pinned
-    same = example is not None and all(form.values.get(k) == v for k, v in example.values.items())
-    if same and example is not None and example.answer is not None:
+    same = example and all(form.values.get(k) == v for k, v in example.values.items())
+    if example and same and example.answer is not None:
         body["known"] = example.answer
     return {key: value for key, value in body.items() if value not in ({}, "") and (value or key != "copies")}
 
 
 def form_from_json(body: Any) -> tuple[Form, Example | None]:
-    """The inverse of :func:`form_to_json`: a form that can be put on the bench, and its known answer.
+    """The inverse of :func:`form_to_json`: a form, and the example with its known answer.
 
-    Values may still be such that they cannot be run; the bench says so beside their boxes.
+    The form may be one that cannot be run; the page says so beside its boxes.
 
     Raises:
-        RecordError: something in it is not what a bench of the lab holds.
+        RecordError: a key or value is not valid in a form.
     """
     try:
         return _read(body)
@@ -69,7 +70,7 @@ def form_from_json(body: Any) -> tuple[Form, Example | None]:
 
 
 def from_record(record: RunRecord) -> Body | None:
-    """The bench that would state a record's request, if there is one that states it exactly."""
+    """The form that makes exactly a record's request; None where no form does."""
     request = record.request
     pipeline = request.pipeline
     options = {m.name: dict(m.options) for m in request.methods if m.name == m.label}
@@ -83,14 +84,14 @@ def from_record(record: RunRecord) -> Body | None:
     )  # fmt: skip
     example = Example(dict(request.values), request.expected)
     try:
-        stated = read_request(form, example)
-        return form_to_json(form, example) if asks(stated) == asks(request) else None
+        same = request_key(read_request(form, example)) == request_key(request)
+        return form_to_json(form, example) if same else None
     except LabError:
         return None
 
 
-def asks(request: Any) -> tuple[Any, ...]:
-    """What a request asks, options filled in."""
+def request_key(request: Any) -> tuple[Any, ...]:
+    """What a request asks for, default options filled in; for comparing two requests."""
     from backend.methods.registry import make_options
 
     methods = [
@@ -100,10 +101,6 @@ def asks(request: Any) -> tuple[Any, ...]:
     return request.pipeline, dict(request.values), methods, request.mode, request.decoding, request.expected
 
 
-def _usual(preset: Preset) -> Form:
-    return Form("", {}, (), max_new_tokens=preset.pipeline.longest_answer, turns=preset.pipeline.turns)
-
-
 def _options(name: str) -> dict[str, Any]:
     """A method's options, by name, with their fields."""
     from backend.methods.registry import method_class, option_fields
@@ -111,9 +108,9 @@ def _options(name: str) -> dict[str, Any]:
     return {option.name: option for option in option_fields(method_class(name))}
 
 
-def _changed(name: str, given: Mapping[str, Any]) -> Body:
-    known = _options(name)
-    return {k: value for k, value in given.items() if k not in known or value != known[k].default}
+def _changed(name: str, values: Mapping[str, Any]) -> Body:
+    fields = _options(name)
+    return {k: value for k, value in values.items() if k not in fields or value != fields[k].default}
 
 
 # -- reading -------------------------------------------------------------------------------------------------
@@ -140,26 +137,26 @@ def _read(body: Any) -> tuple[Form, Example | None]:
             raise RecordError(f"This bench names the agent {show(name)}; there are {', '.join(ids)}.")
     names = method_names()
     every = {name: _options(name) for name in names}
-    options = {name: {key: o.default for key, o in known.items()} for name, known in every.items() if known}
-    for name, given in _table(table.get("options", {}), "The options", names).items():
-        for key, value in _table(given, f"The options of {name}", tuple(every[name])).items():
+    options = {n: {key: o.default for key, o in fields.items()} for n, fields in every.items() if fields}
+    for name, changed in _table(table.get("options", {}), "The options", names).items():
+        for key, value in _table(changed, f"The options of {name}", tuple(every[name])).items():
             options[name][key] = _option(value, every[name][key], f"{name}.{key}")
-    controls = {key: _control(table[key], kind, key) for key, kind in CONTROLS.items() if key in table}
+    controls: Body = {"max_new_tokens": preset.pipeline.longest_answer, "turns": preset.pipeline.turns}
+    controls |= {key: _control(table[key], kind, key) for key, kind in CONTROLS.items() if key in table}
+    if controls["turns"] is None:
+        controls["turns"] = ""  # in a form, None is the scenario's own number
     declared = check_text(
         table.get("declared", ", ".join(preset.pipeline.declared)), "The declared names", "", 2000
     )
-    rest: Body = {"max_new_tokens": preset.pipeline.longest_answer, "turns": preset.pipeline.turns}
-    rest |= controls
-    if rest["turns"] is None:
-        rest["turns"] = ""  # None would be as the scenario ships
     form = Form(
         preset.pipeline.name, values, tuple(templates.get(str(a.id), a.template) for a in agents), declared,
         _names(table.get("methods", []), "methods", names), options,
         _names(table.get("ablate", []), "ablate", names),
         every_profile=_names(table.get("every_profile", []), "every_profile", names),
-        weights=tuple(weights.get(str(a.id), a.model) for a in agents), **rest,
+        weights=tuple(weights.get(str(a.id), a.model) for a in agents), **controls,
+        copies=_copies(table.get("copies", []), every),
+        pinned=check_text(table.get("pinned", ""), "The pinned column", "", 100),
     )  # fmt: skip
-    form = dataclasses.replace(form, copies=_copies(table.get("copies", []), every), pinned=_pinned(table))
     answer = table.get("known")
     example = None if answer is None else Example(values, check_text(answer, "The known answer", "", 2000))
     return ordered(form), example
@@ -175,28 +172,23 @@ def _copies(value: Any, every: Mapping[str, Mapping[str, Any]]) -> tuple[Copy, .
         name, number = table.get("method"), table.get("number")
         if not isinstance(name, str) or not every.get(name):
             raise RecordError(f"A duplicated column is of {show(name)}, which is no method with options.")
-        taken = [c.number for c in out if c.method == name]
-        if type(number) is not int or not 2 <= number <= 99 or number in taken:
+        numbers = [c.number for c in out if c.method == name]
+        if type(number) is not int or not 2 <= number <= 99 or number in numbers:
             raise RecordError(
                 f"A duplicated column has the number {show(number)}; allowed are 2 to 99, once."
             )
         options = {key: o.default for key, o in every[name].items()}
-        for key, one in _table(
-            table.get("options", {}), f"The options of {name}", tuple(every[name])
-        ).items():
-            options[key] = _option(one, every[name][key], f"{name}.{key}")
+        changed = _table(table.get("options", {}), f"The options of {name}", tuple(every[name]))
+        for key, setting in changed.items():
+            options[key] = _option(setting, every[name][key], f"{name}.{key}")
         exact = check_text(table.get("exact", ""), "A repaired part", "", MOST_EXACT)
         exact_parts(exact)
         out.append(Copy(name, number, options, exact))
     return tuple(out)
 
 
-def _pinned(table: Body) -> str:
-    return check_text(table.get("pinned", ""), "The pinned column", "", 100)
-
-
 def ordered(form: Form) -> Form:
-    """The same with the values in the order of the pipeline's boxes, where its templates can be read."""
+    """The form with its values in the order of the pipeline's boxes, if its templates can be read."""
     try:
         boxes = value_boxes(read_pipeline(form))
     except (LabError, ValueError):
@@ -268,7 +260,7 @@ def _flag(value: Any, what: str) -> bool:
 
 
 def _number(value: Any, what: str) -> float | int | None:
-    """A finite number, or the emptiness of a box."""
+    """A finite number; None for an empty box."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):

@@ -1,8 +1,8 @@
-"""What happens on the page, without widgets: every handler returns or yields ``{name: value}``.
+"""The handlers of the pipeline's page, without widgets: each returns or yields ``{name: value}``.
 
-Names are those of the page's components (see ``lab_app.pages.pipeline.layout``). A handler never raises to
-the browser: expected errors become a message beside their field, others one plain sentence and a line in
-the log.
+Names are those of the page's components (``lab_app.pages.pipeline.layout``). A handler never raises to the
+browser: an expected error becomes a message beside its field, any other a plain sentence and a line in the
+log.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from backend.base.errors import LabError, RunCancelled
+from backend.base.errors import LabError, OptionError, RunCancelled
 from backend.prompts.notices import notices
 from backend.prompts.presets import Example, preset_requests
 from backend.records.events import Event
@@ -26,29 +26,30 @@ from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.pages.pipeline.examples import Gallery, as_checked
 from lab_app.pages.pipeline.form import Form
-from lab_app.pages.pipeline.form_json import asks, form_to_json
-from lab_app.pages.pipeline.live import finished, follows, staleness, statement
+from lab_app.pages.pipeline.form_json import form_to_json, request_key
+from lab_app.pages.pipeline.live import finish, follows, staleness, statement
 from lab_app.pages.pipeline.problems import problems
-from lab_app.pages.pipeline.results import compared, drawing, results
+from lab_app.pages.pipeline.results import comparison, drawing, results
 from lab_app.pages.pipeline.running import in_line, paced, progress
-from lab_app.pages.pipeline.scenario import ScenarioChoice, boxes, example
+from lab_app.pages.pipeline.scenario import ScenarioChoice, boxes, example_at
 from lab_app.pages.pipeline.sharing import html as sharing_html
-from lab_app.pages.pipeline.state import keep_form, state
+from lab_app.pages.pipeline.state import keep_form, state_of
 from lab_app.ui import html, text
 from lab_app.ui.method_choice import keeps_pools, standing
 from lab_app.ui.run_results import choices
 from lab_app.ui.scenarios import find_preset
 from lab_app.ui.streaming import REDRAW_SECONDS, live
 from lab_app.ui.types import Update
-from lab_app.ui.validation import Problem, Problems
 from lab_app.visits.umap_worker import LAYOUTS
 from lab_app.visits.visits import Visit, VisitStore
 from viz.base.format import plural
 from viz.run.tally import Count, count, tally_html
 
 LOG = logging.getLogger("lab_app")
-CHEAP_PARAMETERS = 10_000_000  # up to here attention is recorded unasked: it costs an eighth (docs/speed.md)
-LINK_SECONDS = 30.0  # of a run that begins because the setup came by a link
+CHEAP_PARAMETERS = (
+    10_000_000  # smaller models record attention by default: it costs an eighth (docs/speed.md)
+)
+LINK_SECONDS = 30.0  # the longest run that a link may begin
 MAP_SECONDS = 90.0  # a first UMAP takes up to a minute on a slow machine
 
 
@@ -65,7 +66,7 @@ class Handlers:
     # -- arriving ---------------------------------------------------------------------------------
 
     def arrive(self, preset: str, browser: str = "", address: str = "") -> tuple[str, Update]:
-        """A new visit: its id, and a page with an instructive run already on it."""
+        """Begin a visit: its id, and the page with the first run on it."""
         visit = self.lab.open(browser, address)
         update: Update = {"topbar": pipeline_html.topbar(self.lab.model.info, self.lab.limits.sentences)}
         update |= self.scenarios.choose(visit, preset) | self.scenarios.offer()
@@ -75,10 +76,10 @@ class Handlers:
             return visit.id, update | results(None) | {"status": ""}
         visit.keep(record)
         if record.request.pipeline == find_preset(preset).pipeline.unrolled:
-            # The bench asks what the shown run was asked, so that Run repeats it.
-            asked = Example(record.request.values, record.request.expected)
-            update |= self.scenarios.set_up(visit, find_preset(preset), asked)
-            state(visit).next_example = 0
+            # the form gets the shown run's request, so that Run repeats it
+            example = Example(record.request.values, record.request.expected)
+            update |= self.scenarios.set_up(visit, find_preset(preset), example)
+            state_of(visit).next_example = 0
         return visit.id, update | results(visit) | {"status": html.status(text.FIRST_RUN, "note")}
 
     @functools.cached_property
@@ -91,17 +92,18 @@ class Handlers:
             LOG.warning("the first run %s cannot be read", self._first_run.name)
             return None
 
-    # -- the bench --------------------------------------------------------------------------------
+    # -- the form ---------------------------------------------------------------------------------
 
     def refresh(self, visit: Visit, form: Form) -> Update:
-        """Everything on the bench that follows from what was typed; clears mended errors."""
-        state(visit).form = form
-        state(visit).history.note(form, state(visit).example)
-        update: Update = state(visit).history.buttons() | {
+        """Everything that follows from the form; clears the messages of errors that are gone."""
+        state = state_of(visit)
+        state.form = form
+        state.history.note(form, state.example)
+        update: Update = state.history.buttons() | {
             "shown_methods": form.methods,
-            "profiles": {name: standing(name, given) for name, given in form.options.items()},
+            "profiles": {name: standing(name, options) for name, options in form.options.items()},
         }
-        with contextlib.suppress(LabError):  # told by read_request, with everything else
+        with contextlib.suppress(LabError):  # read_request below shows it, with all other errors
             update |= self._derived(visit, form)
         try:
             request = self._request(visit, form)
@@ -109,66 +111,65 @@ class Handlers:
             adopt(visit, form, request)
         except LabError as error:
             update |= problems(error, visit, form) | {"cost": html.cannot_run(str(error))}
-        update["known"] = html.known_answer(state(visit).example, form.values)
+        update["known"] = html.known_answer(state.example, form.values)
         with contextlib.suppress(LabError):
-            update["bench_kept"] = self._kept(visit, form)
-        if form.pinned != state(visit).pinned:
-            state(visit).pinned = form.pinned
+            update["bench_kept"] = self._draft(visit, form)
+        if form.pinned != state.pinned:
+            state.pinned = form.pinned
             if visit.record is not None and visit.cancel is None:
-                update["comparison"] = compared(visit, visit.record)
-        checked = state(visit).checked
-        unchanged = checked is not None and as_checked(form, checked)
-        update["gallery_note"] = pipeline_html.gallery_note(checked, unchanged, self.scenarios.same_weights())
+                update["comparison"] = comparison(visit, visit.record)
+        entry = state.gallery_entry
+        unchanged = entry is not None and as_checked(form, entry)
+        update["gallery_note"] = pipeline_html.gallery_note(entry, unchanged, self.scenarios.same_weights())
         if visit.cancel is None and visit.record is not None and not follows(visit, form):
             update |= staleness(visit, form)
         return update
 
-    def _kept(self, visit: Visit, form: Form) -> str:
-        """The bench for the browser's memory and address. One that came by a link runs if that is short."""
-        now = state(visit)
-        body = form_to_json(form, now.example)
-        run = now.arrived and now.ran != statement(form) and now.seconds <= LINK_SECONDS
-        now.arrived = False
+    def _draft(self, visit: Visit, form: Form) -> str:
+        """The form for the browser's memory and address. One that came by a link runs if the run is short."""
+        state = state_of(visit)
+        body = form_to_json(form, state.example)
+        run = state.from_link and state.run_form != statement(form) and state.seconds <= LINK_SECONDS
+        state.from_link = False
         try:
             return sharing_html.draft(body, f"c={to_link(body)}", run)
-        except (LinkTooLong, ValueError):  # or a number that no link writes
+        except (LinkTooLong, ValueError):  # ValueError: a number that a link cannot hold
             return sharing_html.draft(body, "")
 
     def _request(self, visit: Visit, form: Form) -> RunRequest:
-        """The form as a request that the model has room for.
+        """The form as a request that fits the model's context.
 
         Raises:
-            Problems: every problem that was found, each with its field.
+            LabError: everything that is wrong, each with its field.
         """
-        request = forms.read_request(form, state(visit).example)
+        request = forms.read_request(form, state_of(visit).example)
         limit = self.lab.model.info.context_tokens
         for agent, tokens in self._count(forms.read_pipeline(form), form).items():
-            asked = min(request.decoding.max_new_tokens, request.pipeline.agent(agent).max_new_tokens)
-            if tokens + asked > limit:
+            answer_tokens = min(request.decoding.max_new_tokens, request.pipeline.agent(agent).max_new_tokens)
+            if tokens + answer_tokens > limit:
                 longest = max(request.values, key=lambda name: len(request.values[name]), default="")
-                said = text.TOO_LONG.format(
+                message = text.TOO_LONG.format(
                     name=pipeline_html.label(longest), agent=request.pipeline.agent(agent).name,
-                    tokens=tokens, asked=asked, limit=limit,
+                    tokens=tokens, asked=answer_tokens, limit=limit,
                 )  # fmt: skip
-                raise Problems(
-                    [Problem(f"values.{longest}" if longest else f"agents.{agent}.template", said)]
-                )
+                field = f"values.{longest}" if longest else f"agents.{agent}.template"
+                raise OptionError(message, field=field)
         return request
 
     def familiar(self, visit: Visit, form: Form) -> Update:
         """How usual the form's request is for the model, beside the question."""
         try:
-            found = visit.engine.familiarity(forms.read_request(form, state(visit).example))
-        except LabError:  # told by refresh
-            found = None
-        return {"familiar": pipeline_html.familiar(found)}
+            outlook = visit.engine.familiarity(forms.read_request(form, state_of(visit).example))
+        except LabError:  # refresh shows it
+            outlook = None
+        return {"familiar": pipeline_html.familiar(outlook)}
 
     def _derived(self, visit: Visit, form: Form) -> Update:
         """Graph, cards, boxes and hints that follow from the templates."""
         pipeline = forms.read_pipeline(form)
-        before, state(visit).value_names = state(visit).value_names, forms.value_boxes(pipeline)
+        names = forms.value_boxes(pipeline)
+        moved, state_of(visit).value_names = names != state_of(visit).value_names, names
         update: Update = pipeline_html.bench(pipeline, self._count(pipeline, form))
-        moved = state(visit).value_names != before
         update["values"] = boxes(pipeline, form.values, filled=moved)
         return update | {"notices": pipeline_html.notices(notices(pipeline))}
 
@@ -184,36 +185,36 @@ class Handlers:
     def _cost(self, visit: Visit, form: Form, request: RunRequest) -> Update:
         warm = self._warm_count(visit, form, request)
         once = visit.engine.estimate(request)
-        before = visit.engine.estimate(request, warm).seconds if warm else 0.0
+        warm_seconds = visit.engine.estimate(request, warm).seconds if warm else 0.0
         preset = find_preset(form.preset)
         ready = warm and forms.as_shipped(preset, request, warm)
         ready = ready and visit.engine.warm_up_is_cached(request, warm_set(form, warm))
-        state(visit).seconds = once.seconds + (0.0 if ready else before)
+        state_of(visit).seconds = once.seconds + (0.0 if ready else warm_seconds)
         return {
-            "cost": html.cost(once, warm, 0.0 if ready else before),
+            "cost": html.cost(once, warm, 0.0 if ready else warm_seconds),
             "pools": pipeline_html.pools(
                 visit.engine.pools(request), keeps_pools(request.methods), warm if ready else 0
             ),
         }
 
     def _warm_count(self, visit: Visit, form: Form, request: RunRequest) -> int:
-        """How many requests to send first: none when the pools hold something already."""
+        """How many requests to send first: none if the pools hold anchors already."""
         if not form.warm or not keeps_pools(request.methods):
             return 0
         if (
             any(pool.anchors for pool in visit.engine.pools(request))
-            or example(find_preset(form.preset), 0) is None
+            or example_at(find_preset(form.preset), 0) is None
         ):
             return 0
-        return self._asked(form)
+        return self._read_warm_count(form)
 
-    def _asked(self, form: Form) -> int:
+    def _read_warm_count(self, form: Form) -> int:
         return int(forms.WARM_COUNT.read(form.warm_count, "warm"))
 
     # -- running ----------------------------------------------------------------------------------
 
     def run(self, visit: Visit, form: Form) -> Iterator[Update]:
-        """Warm up if asked, run, and show each step."""
+        """Warm up if the form says so, run, and show each step."""
 
         def work(cancel: threading.Event) -> Iterator[Update]:
             request = self._request(visit, form)
@@ -225,10 +226,10 @@ class Handlers:
                 yield from self._stream(visit, request, visit.engine.run(request, cancel=cancel))
 
             yield from in_line(self.lab, cancel, turn)
-            state(visit).ran, state(visit).own = statement(form), visit.shown or ""
-            keep_form(visit, form_to_json(form, state(visit).example))
+            state_of(visit).run_form, state_of(visit).run_token = statement(form), visit.shown or ""
+            keep_form(visit, form_to_json(form, state_of(visit).example))
             last = results(visit) | {"tally": ""}
-            yield from finished(visit, last, lambda: staleness(visit, state(visit).form or form))
+            yield from finish(last, lambda: staleness(visit, state_of(visit).form or form))
 
         yield from self._guarded(visit, form, work)
 
@@ -236,30 +237,30 @@ class Handlers:
         """Send the next requests of the set one after the other, and count."""
 
         def work(cancel: threading.Event) -> Iterator[Update]:
-            wanted = forms.MANY_COUNT.read(form.many_count, "many")
-            if example(find_preset(form.preset), 0) is None:
-                raise Problems([Problem("many", text.NO_SET)])
-            request = forms.read_request(form, state(visit).example)
+            total = forms.MANY_COUNT.read(form.many_count, "many")
+            if example_at(find_preset(form.preset), 0) is None:
+                raise OptionError(text.NO_SET, field="many")
+            request = forms.read_request(form, state_of(visit).example)
             yield problems(None) | {"tally": ""}
             warm = self._warm_count(visit, form, request)
             rows: list[tuple[Count, ...]] = []
             if warm:
                 yield from in_line(self.lab, cancel, lambda: self._warm(visit, form, request, warm, cancel))
-            for _ in range(wanted):  # each takes a turn of its own, so that others need not wait for all
+            for _ in range(total):  # one turn each, so that other visits need not wait for all
                 yield self.scenarios.next_example(visit, form.preset)
-                asked = state(visit).example
-                now = dataclasses.replace(form, values=dict(asked.values) if asked else {})
-                one = forms.read_request(now, state(visit).example)
+                example = state_of(visit).example
+                next_form = dataclasses.replace(form, values=dict(example.values) if example else {})
+                item = forms.read_request(next_form, state_of(visit).example)
 
-                def turn(one: RunRequest = one) -> Iterator[Update]:
-                    yield from self._stream(visit, one, visit.engine.run(one, cancel=cancel))
+                def turn(item: RunRequest = item) -> Iterator[Update]:
+                    yield from self._stream(visit, item, visit.engine.run(item, cancel=cancel))
 
                 yield from paced(lambda turn=turn: in_line(self.lab, cancel, turn), cancel)  # type: ignore[misc]
                 assert visit.record is not None
                 rows.append(count(visit.record))
-                state(visit).ran = statement(now)
-                keep_form(visit, form_to_json(now, state(visit).example))
-                yield results(visit) | {"tally": tally_html(rows, wanted)}
+                state_of(visit).run_form = statement(next_form)
+                keep_form(visit, form_to_json(next_form, state_of(visit).example))
+                yield results(visit) | {"tally": tally_html(rows, total)}
             yield {"status": ""}
 
         yield from self._guarded(visit, form, work)
@@ -268,12 +269,12 @@ class Handlers:
         """Send requests of the set to the pools, and nothing else."""
 
         def work(cancel: threading.Event) -> Iterator[Update]:
-            request = forms.read_request(form, state(visit).example)
-            count = self._asked(form)
+            request = forms.read_request(form, state_of(visit).example)
+            count = self._read_warm_count(form)
             yield problems(None)
             if not keeps_pools(request.methods):
-                raise Problems(
-                    [Problem("warm", "None of the chosen methods keeps anchor pools. Choose KVCOMM.")]
+                raise OptionError(
+                    "None of the chosen methods keeps anchor pools. Choose KVCOMM.", field="warm"
                 )
             yield from in_line(self.lab, cancel, lambda: self._warm(visit, form, request, count, cancel))
             yield {"status": ""}
@@ -296,7 +297,7 @@ class Handlers:
             yield {"status": html.status(text.RUN_ELSEWHERE, "busy")}
             return
         cancel = visit.cancel = threading.Event()
-        state(visit).form = None
+        state_of(visit).form = None
         try:
             yield {"running": True, "status": html.status("Starting", "running")}
             yield from work(cancel)
@@ -306,14 +307,13 @@ class Handlers:
             yield results(visit) | {"status": ""} | problems(error, visit, form)
         except Exception:
             LOG.exception("a run failed")
-            said = text.UNEXPECTED
-            yield results(visit) | {"status": html.status(said, "error")}
+            yield results(visit) | {"status": html.status(text.UNEXPECTED, "error")}
         finally:
             cancel.set()
             visit.cancel = None
         try:
-            form = state(visit).form or form  # edited meanwhile
-            request = forms.read_request(form, state(visit).example)
+            form = state_of(visit).form or form  # edited meanwhile
+            request = forms.read_request(form, state_of(visit).example)
             yield {"running": False} | self._cost(visit, form, request)
         except LabError:
             yield {"running": False}
@@ -335,46 +335,46 @@ class Handlers:
     ) -> Update:
         """Redraw the strip and the open tab for a selection."""
         if tab is not None:
-            state(visit).tab = tab
+            state_of(visit).tab = tab
         if visit.record is None:
             return {}
-        picked = choices(visit.record, agent, method, segment)
-        return picked | drawing(visit, picked, strip)
+        pickers = choices(visit.record, agent, method, segment)
+        return pickers | drawing(visit, pickers, strip)
 
     def complete_map(self, visit: Visit, agent: Any, method: Any, segment: Any) -> Update:
-        """The Anchors tab again, once the slow half of its map is there; nothing if it is there already, or
-        if something else was chosen in the meantime."""
-        record = visit.record
-        if record is None or state(visit).tab != "anchors":
+        """The Anchors tab once the slow part of its map (UMAP) is there; nothing if it was complete, or if
+        something else was chosen meanwhile."""
+        record, state = visit.record, state_of(visit)
+        if record is None or state.tab != "anchors":
             return {}
-        picked = choices(record, agent, method, segment)
-        chosen, deadline = picked["selection"], time.monotonic() + MAP_SECONDS
-        if not LAYOUTS.pending(record, chosen):
+        pickers = choices(record, agent, method, segment)
+        selection, deadline = pickers["selection"], time.monotonic() + MAP_SECONDS
+        if not LAYOUTS.pending(record, selection):
             return {}
-        state(visit).maps_asked += 1
-        mine = state(visit).maps_asked
-        while LAYOUTS.pending(record, chosen) and time.monotonic() < deadline:
+        state.map_requests += 1
+        number = state.map_requests
+        while LAYOUTS.pending(record, selection) and time.monotonic() < deadline:
             time.sleep(REDRAW_SECONDS)
-            if visit.record is not record or (state(visit).tab, state(visit).maps_asked) != ("anchors", mine):
+            if visit.record is not record or (state.tab, state.map_requests) != ("anchors", number):
                 return {}
-        return {"view_anchors": drawing(visit, picked, strip=False)["view_anchors"]}
+        return {"view_anchors": drawing(visit, pickers, strip=False)["view_anchors"]}
 
 
 def warm_set(form: Form, count: int) -> list[Example]:
-    """Requests for the pools: another draw than the ones offered on the bench.
+    """Requests for the pools: other ones than the page offers.
 
     Raises:
-        Problems: the scenario has no set of its own.
+        OptionError: the scenario has no set of its own.
     """
     preset = find_preset(form.preset)
-    if example(preset, 0) is None:
-        raise Problems([Problem("warm", text.NO_SET)])
+    if example_at(preset, 0) is None:
+        raise OptionError(text.NO_SET, field="warm")
     return preset_requests(preset, count, seed=1)
 
 
 def adopt(visit: Visit, form: Form, request: RunRequest) -> None:
-    """A record of which it is not known what form stated it, and which the form states: edits from here on
-    make it stale."""
-    record = visit.record
-    if state(visit).ran is None and record is not None and asks(request) == asks(record.request):
-        state(visit).ran = statement(form)
+    """If the form of the shown record is not known and this form makes the same request, take this form for
+    it, so that later edits make the results stale."""
+    record, state = visit.record, state_of(visit)
+    if state.run_form is None and record and request_key(request) == request_key(record.request):
+        state.run_form = statement(form)

@@ -1,4 +1,4 @@
-"""Pieces of HTML of the pipeline's page: top bar, graph and cards, notes. Everything is escaped here."""
+"""HTML of the pipeline's page: top bar, graph and cards, notes. Every value is escaped here."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from viz.base.placeholder_pills import template_html, weights_label
 from viz.run.agent_graph import graph_svg
 from viz.run.familiarity import outlook_words
 
-#: The name's mark, a small strip: x, y, width, colour.
+#: The logo, a small token strip: x, y, width, colour.
 CELLS = (
     (0, 0, 7, 0),
     (8.5, 0, 17.5, 0),
@@ -28,7 +28,7 @@ CELLS = (
     (0, 14, 13, 1),
     (14.5, 14, 11.5, 3),
 )
-MOST_NODES = 12  # of a graph: more agents in all turns are drawn once
+MOST_NODES = 12  # of a graph: with more, one turn stands for all
 MARK = (
     '<svg class="kv-mark" viewBox="0 0 26 20" aria-hidden="true">'
     + "".join(
@@ -75,7 +75,7 @@ def topbar(info: ModelInfo | None, limits: Sequence[str] = ()) -> str:
 
 
 def purpose() -> str:
-    """What this page is for, a button that plays it, and the link to the tour that teaches it."""
+    """What the page is for, a button that plays a run, and the link to the tour."""
     tour = f'<a href="#tour" data-kv="page" data-page="tour">{text.PURPOSE_TOUR}</a>'
     play = f'<button type="button" class="kv-small-button" data-kv="play">{text.PURPOSE_PLAY}</button>'
     return f'<p class="kv-purpose">{text.PURPOSE} {play} {tour}</p>'
@@ -83,22 +83,21 @@ def purpose() -> str:
 
 def model_chip(info: ModelInfo, limits: Sequence[str] = ()) -> str:
     """The model in one line; opens its certificate."""
-    sound = info.certificate.relocatable
-    badge = "reuse supported" if sound else "reuse not supported"
-    mark = "✓" if sound else "✗"
+    good = info.certificate.relocatable
+    badge = "✓ reuse supported" if good else "✗ reuse not supported"
     shape = f"{short_count(info.parameters)} · {info.device} · {info.dtype}"
     name = "embedded model" if info.name == "embedded" else clip(info.name.rstrip("/").split("/")[-1], 32)
     return (
         f'<details class="kv-model"><summary title="Open the model\'s certificate">'
         f'<span class="kv-chip"><b>{escape(name)}</b>'
         f'<span class="kv-chip-facts">{escape(shape)}</span>'
-        f'<span class="kv-cert {"kv-good" if sound else "kv-bad"}">{mark} {badge}</span></span></summary>'
+        f'<span class="kv-cert {"kv-good" if good else "kv-bad"}">{badge}</span></span></summary>'
         f'<div class="kv-popover">{facts(info)}{certificate(info.certificate)}'
-        f"{stated(limits)}</div></details>"
+        f"{limits_html(limits)}</div></details>"
     )
 
 
-def stated(limits: Sequence[str]) -> str:
+def limits_html(limits: Sequence[str]) -> str:
     """The lab's limits as a list."""
     items = "".join(f"<li>{escape(limit[0].upper() + limit[1:])}</li>" for limit in limits)
     return f"<h3>{text.LIMITS_TITLE}</h3><ul>{items}</ul>" if items else ""
@@ -119,18 +118,18 @@ def facts(info: ModelInfo) -> str:
     return '<dl class="kv-facts">' + "".join(f"<dt>{k}</dt><dd>{escape(v)}</dd>" for k, v in rows) + "</dl>"
 
 
-def certificate(found: Certificate) -> str:
+def certificate(cert: Certificate) -> str:
     """The certificate: what shifting a text by some positions does to its keys and values, per layer."""
     rows = "".join(
         f"<tr><td>{index}</td><td>{layer.kind}</td><td>{number(layer.key_error, 2)}</td>"
         f"<td>{number(layer.value_error, 2)}</td></tr>"
-        for index, layer in enumerate(found.layers)
+        for index, layer in enumerate(cert.layers)
     )
     return (
-        f"<h3>{term('certificate', 'Certificate')}</h3><p>{escape(found.reason)}</p>"
-        f"<p>Found by moving a text by {found.shift_tokens} positions. "
-        f"{term('rounding noise', 'Rounding noise')}: {number(found.floor, 2)} relative, "
-        f"{number(found.logit_floor, 2)} in logits.</p>"
+        f"<h3>{term('certificate', 'Certificate')}</h3><p>{escape(cert.reason)}</p>"
+        f"<p>Found by moving a text by {cert.shift_tokens} positions. "
+        f"{term('rounding noise', 'Rounding noise')}: {number(cert.floor, 2)} relative, "
+        f"{number(cert.logit_floor, 2)} in logits.</p>"
         '<div class="kv-scroll"><table class="kv-table"><thead><tr><th>layer</th><th>kind</th>'
         "<th>key error</th>"
         f"<th>value error</th></tr></thead><tbody>{rows}</tbody></table></div>"
@@ -138,17 +137,14 @@ def certificate(found: Certificate) -> str:
 
 
 def scenario(preset: Preset) -> str:
-    """One sentence on the scenario, and what it needs."""
-    needs = (
-        ""
-        if preset.model == "embedded"
-        else f" Needs a model with {preset.needs_context:,} tokens of context."
-    )
-    return f'<p class="kv-help">{escape(preset.pipeline.summary)}{needs}</p>'
+    """The scenario in a sentence, and the context that it needs."""
+    needs = f" Needs a model with {preset.needs_context:,} tokens of context."
+    context = "" if preset.model == "embedded" else needs
+    return f'<p class="kv-help">{escape(preset.pipeline.summary)}{context}</p>'
 
 
 def bench(pipeline: Pipeline, counts: Mapping[int, int]) -> dict[str, Any]:
-    """Graph, cards and pills that follow from the pipeline."""
+    """Graph, cards and pills of a pipeline; ``counts``: tokens of each agent's prompt."""
     turns = pipeline.unrolled
     shown = turns if len(turns.agents) <= MOST_NODES else pipeline
     update: dict[str, Any] = {"graph": graph_svg(shown), "agents": len(pipeline.agents)}
@@ -157,8 +153,8 @@ def bench(pipeline: Pipeline, counts: Mapping[int, int]) -> dict[str, Any]:
         update[f"pills_{slot}"] = (
             f'<p class="kv-help">{escape(agent.role)}</p>{template_html(pipeline, agent.id)}'
         )
-        warned = f'<p class="kv-notice">{text.WEIGHTS_WARNING}</p>' if agent.model else ""
-        update[f"weights_note_{slot}"] = warned
+        warning = f'<p class="kv-notice">{text.WEIGHTS_WARNING}</p>' if agent.model else ""
+        update[f"weights_note_{slot}"] = warning
     return update
 
 
@@ -180,12 +176,12 @@ def label(name: str) -> str:
 
 
 def gallery_note(entry: GalleryEntry | None, unchanged: bool, same_weights: bool) -> str:
-    """What was found for the checked example on the bench, and whether it still holds here."""
-    said = "" if same_weights else f'<p class="kv-help">{text.OTHER_WEIGHTS}</p>'
+    """The answers of the checked example on the form, and whether they still hold."""
+    warning = "" if same_weights else f'<p class="kv-help">{text.OTHER_WEIGHTS}</p>'
     if entry is None:
-        return said
+        return warning
     if not unchanged:
-        return f'<p class="kv-help">{text.NO_LONGER_CHECKED}</p>{said}'
+        return f'<p class="kv-help">{text.NO_LONGER_CHECKED}</p>{warning}'
     dense, reused = (
         f'<b class="kv-num">{escape(clip(a or text.NO_ANSWER, 48))}</b>' for a in (entry.dense, entry.reused)
     )
@@ -193,7 +189,7 @@ def gallery_note(entry: GalleryEntry | None, unchanged: bool, same_weights: bool
     apart = (
         f"Checked: the full read answers {dense}, copy and reposition {reused}. Press Run to see it happen."
     )
-    return f'<p class="kv-help">{both if entry.effect == "harmless" else apart}</p>{said}'
+    return f'<p class="kv-help">{both if entry.effect == "harmless" else apart}</p>{warning}'
 
 
 def familiar(outlook: Outlook | None) -> str:
@@ -208,15 +204,15 @@ def notices(hints: Sequence[str]) -> str:
     return "".join(f'<p class="kv-notice">{escape(hint)}</p>' for hint in hints[:4])
 
 
-def pools(states: Sequence[PoolState], kept: bool, ready: int = 0) -> str:
-    """How full the pools are, one line per placeholder; ``ready``: requests that a run puts there first, for
-    nothing."""
-    if not kept:
+def pools(states: Sequence[PoolState], has_pools: bool, ready: int = 0) -> str:
+    """How full the pools are, one line per placeholder; ``ready``: requests whose cached warm-up the next run
+    takes over."""
+    if not has_pools:
         return ""
     rows: dict[str, PoolState] = {state.placeholder: state for state in states}
     if not any(state.anchors for state in rows.values()):
-        said = f"{plural(ready, 'request')} at the next run" if ready else "empty"
-        return f'<p class="kv-help">{term("anchor pool", "Anchor pools")}: {said}.</p>'
+        words = f"{plural(ready, 'request')} at the next run" if ready else "empty"
+        return f'<p class="kv-help">{term("anchor pool", "Anchor pools")}: {words}.</p>'
     items = "".join(
         f"<li><span>{escape(name)}</span>"
         f'<i style="--kv-fill:{100 * len(s.anchors) / max(1, s.capacity):.0f}%"></i>'
@@ -228,12 +224,10 @@ def pools(states: Sequence[PoolState], kept: bool, ready: int = 0) -> str:
 
 
 def profile_note(standing: Standing) -> str:
-    """What the chosen profile is, or how the boxes differ from the nearest one."""
+    """The chosen profile, or how the options differ from the nearest one."""
     if standing.profile is not None:
         return f'<p class="kv-help">{escape(standing.summary)}</p>'
     some = [f"“{label}”" for label in standing.differ[:2]]
-    rest = len(standing.differ) - len(some)
-    said = listing([*some, f"{rest} more"] if rest else some)
-    return (
-        f'<p class="kv-help"><b>Your own:</b> {escape(standing.nearest.lower())}, but for {escape(said)}.</p>'
-    )
+    more = len(standing.differ) - len(some)
+    names = escape(listing([*some, f"{more} more"] if more else some))
+    return f'<p class="kv-help"><b>Your own:</b> {escape(standing.nearest.lower())}, but for {names}.</p>'

@@ -1,4 +1,4 @@
-"""The page's widgets, by name. What they do is in ``lab_app.pages.pipeline.events``; how they look in
+"""The page's widgets, by name. ``lab_app.pages.pipeline.events`` connects their handlers; their styles are in
 ``assets/app.css``."""
 
 from collections.abc import Callable
@@ -150,8 +150,8 @@ def build_inputs(page: PipelinePage, preset: str) -> None:
             fields.message("declared", "declared"),
         )
     with gr.Accordion(text.MORE, open=False, elem_classes="kv-part kv-fold", elem_id="kv-part-decoding"):
-        numbers = [control_field(found) for found in CONTROLS.values() if found.kind == "number"]
-        others = [control_field(found) for found in CONTROLS.values() if found.kind != "number"]
+        numbers = [control_field(control) for control in CONTROLS.values() if control.kind == "number"]
+        others = [control_field(control) for control in CONTROLS.values() if control.kind != "number"]
         page.form(
             "decoding",
             *others,
@@ -160,19 +160,19 @@ def build_inputs(page: PipelinePage, preset: str) -> None:
         )
 
 
-def control_field(found: Control) -> Node:
+def control_field(control: Control) -> Node:
     """The field of a control that a request declares."""
-    look = {"help": found.help, "id": f"kv-{found.key}".replace("_", "-")}
-    if found.kind == "number":
-        return fields.number(found.key, found.label, found.default, step=found.step, **look)
-    if found.kind == "flag":
-        return fields.switch(found.key, found.label, found.default, **look)
-    choices = [(words, value) for value, words in found.choices.items()]
-    return fields.choice(found.key, found.label, choices, found.default, css="kv-unnamed", **look)
+    look = {"help": control.help, "id": f"kv-{control.key}".replace("_", "-")}
+    if control.kind == "number":
+        return fields.number(control.key, control.label, control.default, step=control.step, **look)
+    if control.kind == "flag":
+        return fields.switch(control.key, control.label, control.default, **look)
+    choices = [(words, value) for value, words in control.choices.items()]
+    return fields.choice(control.key, control.label, choices, control.default, css="kv-unnamed", **look)
 
 
 def agent_card(page: PipelinePage, slot: int) -> Node:
-    """An agent's prompt and weights, to be folded open."""
+    """An agent's prompt and weights, folded."""
     return fields.fold(
         f"agent_{slot}", "",
         fields.note(f"pills_{slot}", id=f"kv-pills-{slot}"),
@@ -191,7 +191,7 @@ def agent_card(page: PipelinePage, slot: int) -> Node:
 
 
 def build_gallery(page: PipelinePage) -> None:
-    """The checked examples; hidden until a visit finds some."""
+    """The checked examples; hidden unless there are some."""
     with gr.Column(visible=False, min_width=0, elem_id="kv-gallery") as group:
         page.add(
             gallery=group,
@@ -231,24 +231,25 @@ def build_results(page: PipelinePage) -> None:
                 ),
             )
         with gr.Tabs(elem_id="kv-tabs"):
-            gr.Tab(text.TEXTS, id="texts", elem_id="kv-tab-texts")  # the comparison's lines (assets/app.css)
+            gr.Tab(
+                text.TEXTS, id="texts", elem_id="kv-tab-texts"
+            )  # shows rows of the comparison (assets/app.css)
             for tab in TABS:
                 with gr.Tab(tab.label, id=tab.key, elem_id=f"kv-tab-{tab.key}") as widget:
-                    beside = [found for found in SECTIONS if found.tab == tab.key and not found.label]
-                    asides = [(found.part, found.title) for found in beside]
-                    view = figure_view(tab.key, question=tab.question, asides=asides)
+                    asides = [aside for aside in SECTIONS if aside.tab == tab.key and not aside.label]
+                    titles = [(aside.part, aside.title) for aside in asides]
+                    view = figure_view(tab.key, question=tab.question, asides=titles)
                     page.add(**{f"view_{tab.key}": view})
-                    for found in beside:
-                        found.build(page)
+                    for aside in asides:
+                        aside.build(page)
                 page.tabs[tab.key] = widget
                 if tab is TABS[0]:
                     with gr.Tab(text.TOKENS, id="tokens", elem_id="kv-tab-tokens"):
                         page.add(strip=raw_html("kv-strip"))
-                for own in SECTIONS:
-                    if own.tab == tab.key and own.label:
-                        with gr.Tab(own.label, id=own.part, elem_id=f"kv-tab-{own.part}"):
-                            block(
-                                f"tab-question-{own.part}", f'<p class="kv-tab-question">{own.question}</p>'
-                            )
-                            own.build(page)
+                for study in SECTIONS:
+                    if study.tab == tab.key and study.label:
+                        with gr.Tab(study.label, id=study.part, elem_id=f"kv-tab-{study.part}"):
+                            question = f'<p class="kv-tab-question">{study.question}</p>'
+                            block(f"tab-question-{study.part}", question)
+                            study.build(page)
     build_files(page)

@@ -1,18 +1,17 @@
-"""A run follows its methods' controls while they move: it is changed from what it stored, without Run."""
+"""A run follows its methods' controls: it is revised from the state that it stored, without Run."""
 
 import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from backend.base.errors import LabError, OptionError
 from backend.records.events import Progress
 from lab_app.pages.pipeline import form as forms
-from lab_app.pages.pipeline.form import Form
+from lab_app.pages.pipeline.form import Form, Picks
 from lab_app.pages.pipeline.form_json import form_to_json
-from lab_app.pages.pipeline.results import compared, drawing, results
-from lab_app.pages.pipeline.state import keep_form, state
+from lab_app.pages.pipeline.results import comparison, drawing, results
+from lab_app.pages.pipeline.state import keep_form, state_of
 from lab_app.ui import html, text
 from lab_app.ui.run_results import choices
 from lab_app.ui.scenarios import USUAL_WARM
@@ -20,9 +19,14 @@ from lab_app.ui.types import Update
 from lab_app.visits.visits import Visit
 
 LOG = logging.getLogger("lab_app")
-RUN_SECONDS = 6.0  # of a run that begins without being asked for
-Picked = tuple[Any, Any, Any]  # the agent, method and segment that are looked at
-METHODS = ("methods", "options", "copies", "ablate", "every_profile")  # what may change of a run's form
+RUN_SECONDS = 6.0  # the longest run that may begin without Run
+METHODS = (
+    "methods",
+    "options",
+    "copies",
+    "ablate",
+    "every_profile",
+)  # the fields of a form that a revision may change
 
 
 def statement(form: Form) -> Form:
@@ -35,79 +39,79 @@ def statement(form: Form) -> Form:
 
 
 def follows(visit: Visit, form: Form) -> bool:
-    """Whether the run on the screen can be changed to what the form says: its methods alone differ."""
-    ran, now = state(visit).ran, statement(form)
+    """Whether the run on the screen can be revised to this form: only its methods differ."""
+    ran, current = state_of(visit).run_form, statement(form)
     if ran is None or visit.record is None or ran.mode != "pinned":
         return False
-    same = {name: getattr(ran, name) for name in METHODS}
-    return now != ran and dataclasses.replace(now, **same) == ran
+    methods = {name: getattr(ran, name) for name in METHODS}
+    return current != ran and dataclasses.replace(current, **methods) == ran
 
 
 def staleness(visit: Visit, form: Form) -> Update:
-    """Says that the results are not the form's, and takes it back."""
-    ran = state(visit).ran
+    """Show that the results belong to an earlier form, or remove that note."""
+    ran = state_of(visit).run_form
     if ran is not None and ran != statement(form):
-        state(visit).told_stale = True
+        state_of(visit).stale_shown = True
         return {"status": html.status(text.EDITED, "edited", again=True)}
-    if ran is not None and state(visit).told_stale:
-        state(visit).told_stale = False
+    if ran is not None and state_of(visit).stale_shown:
+        state_of(visit).stale_shown = False
         return {"status": ""}
     return {}
 
 
-def finished(visit: Visit, update: Update, told: Callable[[], Update]) -> Iterator[Update]:
-    """The last answer of a run or a change. It is large and takes its time, so an edit's smaller answer may
-    overtake it; what is ``told`` of such an edit then comes once more, behind it."""
-    first = told()
+def finish(update: Update, notice: Callable[[], Update]) -> Iterator[Update]:
+    """The last update of a run or a revision. It is large, so the small answer to a later edit may overtake
+    it and be overwritten; the ``notice`` about such an edit is therefore sent again behind it."""
+    first = notice()
     yield update | {"status": ""} | first
-    later = told()
+    later = notice()
     if later and later != first:
         yield later
 
 
-def change(visit: Visit, form: Form, picked: Picked, run: Callable[[], Iterator[Update]]) -> Iterator[Update]:
-    """Change the run on the screen to what the form says of its methods: first what they decide, then their
-    errors, then the answers that had to be decoded. ``run``: runs the form, where the run on the screen left
-    nothing here to change it by and a run takes a moment."""
+def change(visit: Visit, form: Form, picks: Picks, run: Callable[[], Iterator[Update]]) -> Iterator[Update]:
+    """Revise the run on the screen to the form's methods: first their decisions, then their errors, then the
+    answers that had to be decoded. ``run`` runs the form instead, where the stored state is gone and a run is
+    short."""
     record, shown = visit.record, visit.shown
     if visit.cancel is not None or record is None or shown is None or not follows(visit, form):
         yield {}
         return
     try:
-        methods = forms.read_request(form, state(visit).example).methods
+        methods = forms.read_request(form, state_of(visit).example).methods
         request = dataclasses.replace(record.request, methods=methods)
         for event in visit.engine.revise(record, request, cancel=threading.Event()):
             if isinstance(event, Progress):
                 continue
-            if visit.record is not record or visit.cancel is not None:  # a run began meanwhile
+            if visit.record is not record or visit.cancel is not None:  # another run began
                 return
             if not event.whole:
-                found = choices(event.record, *picked)
+                pickers = choices(event.record, *picks)
                 yield (
-                    found
-                    | drawing(visit, found, record=event.record)
+                    pickers
+                    | drawing(visit, pickers, record=event.record)
                     | {
-                        "comparison": compared(visit, event.record, event.pending),
+                        "comparison": comparison(visit, event.record, event.pending),
                         "status": html.status(text.READING if event.planned else text.DECODING, "running"),
                     }
                 )
                 continue
             visit.records[shown] = event.record
-            state(visit).ran = statement(form)
-            keep_form(visit, form_to_json(form, state(visit).example))
-            state(visit).told_stale = False
+            state_of(visit).run_form = statement(form)
+            keep_form(visit, form_to_json(form, state_of(visit).example))
+            state_of(visit).stale_shown = False
 
-            def told() -> Update:
-                latest = state(visit).form or form  # edited again meanwhile?
+            def notice() -> Update:
+                latest = state_of(visit).form or form  # the last edit, if there was one meanwhile
                 return {} if follows(visit, latest) else staleness(visit, latest)
 
-            yield from finished(visit, results(visit, picked=picked), told)
+            yield from finish(results(visit, picks=picks), notice)
     except Exception as error:
-        gone = isinstance(error, OptionError) and error.field == "run" and shown != state(visit).own
-        if gone and state(visit).seconds <= RUN_SECONDS:
+        lost = isinstance(error, OptionError) and error.field == "run" and shown != state_of(visit).run_token
+        if lost and state_of(visit).seconds <= RUN_SECONDS:
             yield from run()
             return
-        if not isinstance(error, LabError):  # those are told beside their boxes, or need a run
+        if not isinstance(error, LabError):  # shown beside its box, or a run is needed
             LOG.exception("a run could not be changed")
-        state(visit).told_stale = True
+        state_of(visit).stale_shown = True
         yield {"status": html.status(text.EDITED, "edited", again=True)}

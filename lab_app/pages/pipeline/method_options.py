@@ -1,4 +1,4 @@
-"""Controls from a method's option fields: a new method shows up on the bench by itself."""
+"""Fields made from a method's options, so that a new method needs no code here."""
 
 import dataclasses
 from typing import Any
@@ -19,40 +19,39 @@ def option_name(method: str, option: str) -> str:
     return f"{method}:{option}"
 
 
-def named(method: str, given: Any) -> dict[str, Any]:
-    """A method's options, from fields by name."""
-    return {o.name: given[option_name(method, o.name)] for o in option_fields(method_class(method))}
+def read_options(method: str, inputs: Any) -> dict[str, Any]:
+    """A method's options; ``inputs`` holds them by their fields' names."""
+    return {o.name: inputs[option_name(method, o.name)] for o in option_fields(method_class(method))}
 
 
-def options_of(given: Any) -> dict[str, dict[str, Any]]:
-    """The options of every method, from fields by name."""
-    return {name: named(name, given) for name in with_options()}
+def options_of(inputs: Any) -> dict[str, dict[str, Any]]:
+    """The options of every method, by method; ``inputs`` holds them by their fields' names."""
+    return {name: read_options(name, inputs) for name in with_options()}
 
 
 def copied_panels() -> Node:
-    """The columns that were duplicated, each with the panel of its method."""
+    """The duplicated columns, each with the panel of its method."""
     titles = {name: method_class(name).title for name in with_options()}
     return fields.copies(
         "copies", read_copies, id="kv-copies", titles=titles, most=MOST_COPIES, repaired=text.REPAIRED
     )
 
 
-def read_copies(sent: Any) -> list[dict[str, Any]]:
-    """Duplicated columns as a browser sent them; what can be none is left out."""
+def read_copies(value: Any) -> list[dict[str, Any]]:
+    """Duplicated columns as a browser sent them, without the invalid ones."""
     out: list[dict[str, Any]] = []
-    for found in sent[:MOST_COPIES] if isinstance(sent, list) else ():
-        given = found if isinstance(found, dict) else {}
-        method, number, values = (given.get(key) for key in ("of", "number", "values"))
-        exact = given.get("exact")
+    for entry in value[:MOST_COPIES] if isinstance(value, list) else ():
+        column = entry if isinstance(entry, dict) else {}
+        method, number, values, exact = (column.get(key) for key in ("of", "number", "values", "exact"))
         if method not in with_options() or type(number) is not int or not 2 <= number <= 99:
             continue
         if any((c["of"], c["number"]) == (method, number) for c in out):
             continue
         texts = values if isinstance(values, dict) else {}
         boxes = [option_field(method, option) for option in option_fields(method_class(method))]
-        read = {box.name: box.read(texts.get(box.name, box.value)) for box in boxes}
+        options = {box.name: box.read(texts.get(box.name, box.value)) for box in boxes}
         exact = exact[:MOST_EXACT] if isinstance(exact, str) else ""
-        out.append({"of": method, "number": number, "values": read, "exact": exact})
+        out.append({"of": method, "number": number, "values": options, "exact": exact})
     return out
 
 
@@ -62,12 +61,12 @@ def with_options() -> tuple[str, ...]:
 
 
 def switches_of(method: str) -> list[Any]:
-    """The alignment steps that can be switched."""
+    """The switches of a method's alignment steps."""
     return [f for f in option_fields(method_class(method)) if f.kind == "bool" and not f.advanced]
 
 
 def adds_columns() -> dict[str, dict[str, int]]:
-    """The switches that add columns: by their kind and method, how many they add at most."""
+    """How many columns the switches that add some can add, by kind and method."""
     profiles = {name: len(method_class(name).profiles) for name in with_options()}
     switches = {name: len(switches_of(name)) for name in with_options()}
     return {
@@ -88,58 +87,55 @@ def option_field(method: str, option: Any) -> Node:
         return fields.choice(name, option.label, choices, option.default, help=info, **look)
     span = f" {option.minimum:g} to {option.maximum:g}." if option.minimum is not None else ""
     step = 1 if option.kind == "int" else 0.05
-    if option.maximum is not None and (option.maximum <= 256):  # the part of the range that is used
+    if option.maximum is not None and (option.maximum <= 256):  # a slider needs a short range
         most = min(option.maximum, 64 if option.kind == "int" else 2)
         look["slider"] = [option.minimum, most]
     return fields.number(name, option.label, option.default, help=info + span, step=step, **look)
 
 
 def method_panel(method: str, shown: bool) -> Node:
-    """All options of a method: its profiles, switches, then numbers; seldom used ones are folded away. Last
-    come the switches that add columns, with the place for messages."""
+    """All options of a method: profiles, switches, numbers, choices; advanced ones are folded away. Below
+    them stand the switches that add columns and the place for messages."""
     cls = method_class(method)
     every = option_fields(cls)
     basic, folded = ([f for f in every if f.advanced == later] for later in (False, True))
-    said = f"<b>{escape(cls.title)}.</b> {escape(cls.summary)}"
-    items = [fields.note("", f'<p class="kv-panel-title">{said}</p>')]
+    words = f"<b>{escape(cls.title)}.</b> {escape(cls.summary)}"
+    items = [fields.note("", f'<p class="kv-panel-title">{words}</p>')]
     if cls.profiles:
-        settings = [(found.title, _settings(method, key)) for key, found in cls.profiles.items()]
+        settings = [(profile.title, _settings(method, key)) for key, profile in cls.profiles.items()]
         place, look = f"kv-profile-{method}", "kv-profile"
         items.append(fields.profiles(text.PROFILE, settings, help=text.PROFILE_HELP, id=place, css=look))
-        noted, place = pipeline_html.profile_note(standing(method, {})), f"kv-profile-note-{method}"
-        items.append(fields.note(f"profile_note_{method}", noted, id=place, css="kv-profile-note"))
+        note, place = pipeline_html.profile_note(standing(method, {})), f"kv-profile-note-{method}"
+        items.append(fields.note(f"profile_note_{method}", note, id=place, css="kv-profile-note"))
     items += _arranged(method, basic)
     if folded:
-        items.append(_fold(method, folded))
+        rows = _arranged(method, folded)
+        more = fields.fold(f"more_{method}", text.MORE_OPTIONS, *rows, id=f"kv-more-{method}", css="kv-more")
+        items.append(more)
     labels = {"every_profile": text.EVERY_PROFILE, "ablate": text.ABLATE}
     for kind, methods in adds_columns().items():
         if method in methods:
             place = f"kv-{kind.replace('_', '-')}-{method}"
-            said = f"Adds up to {methods[method]} columns."
+            words = f"Adds up to {methods[method]} columns."
             items.append(
-                fields.switch(option_name(method, kind), labels[kind], help=said, id=place, css="kv-adds")
+                fields.switch(option_name(method, kind), labels[kind], help=words, id=place, css="kv-adds")
             )
     items.append(fields.message(method, f"panel-{method}"))
     name, place = f"panel_{method}", f"kv-panel-{method}"
     return fields.panel(name, *items, hidden=not shown, id=place, css="kv-method-panel")
 
 
-def _fold(method: str, options: list[Any]) -> Node:
-    """The seldom used options, folded away."""
-    place, rows = f"kv-more-{method}", _arranged(method, options)
-    return fields.fold(f"more_{method}", text.MORE_OPTIONS, *rows, id=place, css="kv-more")
-
-
 def _settings(method: str, profile: str) -> dict[str, Any]:
-    """What a profile says of each option, by the names of their fields."""
+    """The value of each option under a profile, by the options' field names."""
     options = dataclasses.asdict(make_options(method, profile_options(method, profile)))
     return {option_name(method, name): value for name, value in options.items()}
 
 
 def _arranged(method: str, options: list[Any]) -> list[Node]:
     """Switches, numbers in a row, then choices."""
-    kinds = {kind: [option_field(method, f) for f in options if f.kind in kind] for kind in KINDS}
-    switches, numbers, choices = kinds.values()
+    switches, numbers, choices = (
+        [option_field(method, option) for option in options if option.kind in kinds] for kinds in KINDS
+    )
     return [*switches, *([fields.row(*numbers, css="kv-numbers")] if numbers else []), *choices]
 
 

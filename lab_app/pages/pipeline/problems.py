@@ -1,9 +1,9 @@
-"""Where on the form an error stands."""
+"""Puts errors beside their boxes on the form."""
 
 from backend.base.errors import LabError
 from backend.prompts.template import agent_and_turn
 from lab_app.pages.pipeline.form import Form
-from lab_app.pages.pipeline.state import state
+from lab_app.pages.pipeline.state import state_of
 from lab_app.ui import html
 from lab_app.ui.scenarios import find_preset
 from lab_app.ui.types import Update
@@ -12,7 +12,7 @@ from lab_app.visits.visits import Visit
 
 
 def problems(error: LabError | None, visit: Visit | None = None, form: Form | None = None) -> Update:
-    """Messages beside their fields; what has no field of its own goes under the Run button."""
+    """Messages beside their fields; those without a field stand under the Run button."""
     grouped: dict[str, str] = {}
     for problem in problems_of(error):
         slot = slot_of(problem.field, visit, form)
@@ -21,15 +21,14 @@ def problems(error: LabError | None, visit: Visit | None = None, form: Form | No
 
 
 def slot_of(field: str, visit: Visit | None, form: Form | None) -> str:
-    """The error slot of a field: ``agents.3.template`` stands at the third card, and so on."""
-    head, _, rest = field.partition(".")
-    name = rest.partition(".")[0]
+    """The error slot of a request's field, such as the third card for ``agents.3.template``."""
+    head, _, path = field.partition(".")
+    name = path.partition(".")[0]
     if head == "agents" and form is not None and name:
         ids = [str(agent.id) for agent in find_preset(form.preset).pipeline.agents]
-        name = str(agent_and_turn(int(name))[0]) if name.isdecimal() else name  # every turn of it
+        name = str(agent_and_turn(int(name))[0]) if name.isdecimal() else name  # all its turns share one card
         return f"agent_{ids.index(name)}" if name in ids else "agents"
     if head == "values" and visit is not None:
-        return (
-            f"value_{state(visit).value_names.index(name)}" if name in state(visit).value_names else "value_0"
-        )
+        names = state_of(visit).value_names
+        return f"value_{names.index(name)}" if name in names else "value_0"
     return head or "run"

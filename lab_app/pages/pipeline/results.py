@@ -1,16 +1,16 @@
 """A record on the pipeline's page: its verdict, comparison, links and the open tab's figures."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from markupsafe import Markup
 
 from backend.methods.registry import method_class, option_fields
-from backend.records.request import CONTROLS, MethodChoice
+from backend.records.request import CONTROLS
 from backend.records.run import RunRecord
+from lab_app.pages.pipeline.form import Picks
 from lab_app.pages.pipeline.method_options import with_options
 from lab_app.pages.pipeline.sharing import html as sharing_html
-from lab_app.pages.pipeline.state import state
+from lab_app.pages.pipeline.state import state_of
 from lab_app.ui import html, text
 from lab_app.ui.components import payload
 from lab_app.ui.run_results import choices, marked
@@ -23,23 +23,23 @@ from viz.run.tabs import TABS
 from viz.run.token_strip import strip_html
 from viz.run.verdict_card import run_card
 
-#: Switches it on in the setup and presses Run (see ``assets/app.js``).
+#: Its button switches the recording of attention on and presses Run (``assets/app.js``).
 RECORD_ATTENTION = Markup(
     '<p class="kv-help">{}</p><button type="button" class="kv-button" data-kv="attention">{}</button>'
 ).format(CONTROLS["attention"].help, text.ATTENTION_RERUN)
 
 
-def drawing(visit: Visit, picked: Update, strip: bool = True, record: RunRecord | None = None) -> Update:
-    """The strip and the open tab for a selection; ``record``: another than the one on the screen."""
-    record, selection = record or visit.record, picked["selection"]
+def drawing(visit: Visit, pickers: Update, strip: bool = True, record: RunRecord | None = None) -> Update:
+    """The strip and the open tab for a selection; ``record``: by default the one on the screen."""
+    record, selection = record or visit.record, pickers["selection"]
     if record is None:
         return {}
-    tab = next((t for t in TABS if t.key == state(visit).tab), TABS[0])
+    tab = next((t for t in TABS if t.key == state_of(visit).tab), TABS[0])
     if tab.key == "attention" and not record.request.probe_attention:
         views: Sequence[FigureView | Panel] = (Panel("attention_off", text.ATTENTION_OFF, RECORD_ATTENTION),)
     else:
         views = LAYOUTS.completed(tab.views(record, selection), record, selection)
-    # a view that waits for more asks for it by itself (see app.js and Handlers.complete_map)
+    # the page asks again for a view that is not complete (app.js and Handlers.complete_map)
     waits = tab.key == "anchors" and LAYOUTS.pending(record, selection)
     update: Update = {f"view_{tab.key}": payload(views) | {"waits": waits}}
     if strip:
@@ -51,11 +51,11 @@ def drawing(visit: Visit, picked: Update, strip: bool = True, record: RunRecord 
 
 
 def results(
-    visit: Visit | None, record: RunRecord | None = None, picked: tuple[Any, Any, Any] = (None, None, None)
+    visit: Visit | None, record: RunRecord | None = None, picks: Picks = (None, None, None)
 ) -> Update:
-    """Everything under the status line, for a record or for none; ``picked``: what is looked at of it."""
-    found = record or (visit.record if visit else None)
-    if visit is None or found is None:
+    """Everything under the status line, for a record or for none; ``picks``: agent, method and segment."""
+    run_record = record or (visit.record if visit else None)
+    if visit is None or run_record is None:
         nothing = payload([Panel("nothing", text.NOTHING_RUN, f"<p>{text.NOTHING_RUN_HELP}</p>")])
         return {
             "results.visible": False,
@@ -65,35 +65,31 @@ def results(
             "strip": {"html": ""},
             **{f"view_{tab.key}": nothing for tab in TABS},
         }
-    chosen = choices(found, *picked)
+    pickers = choices(run_record, *picks)
     update: Update = {
         "results.visible": True,
-        "verdict": run_card(found),
-        "comparison": compared(visit, found),
-        "download": sharing_html.saving(visit.shown, visit.engine.tensor_bytes(found)),
+        "verdict": run_card(run_record),
+        "comparison": comparison(visit, run_record),
+        "download": sharing_html.saving(visit.shown, visit.engine.tensor_bytes(run_record)),
     }
-    return update | chosen | (drawing(visit, chosen) if visit.record is found else {})
+    return update | pickers | (drawing(visit, pickers) if visit.record is run_record else {})
 
 
-def compared(visit: Visit, record: RunRecord, pending: frozenset[tuple[int, str]] = frozenset()) -> Markup:
-    """The columns side by side, with what can be done with each; ``pending`` answers are still decoded."""
-    copied = {m.label for m in record.request.methods if m.label != m.name and _is_copy(m)}
+def comparison(visit: Visit, record: RunRecord, pending: frozenset[tuple[int, str]] = frozenset()) -> Markup:
+    """The columns side by side with their buttons; ``pending``: answers that are still being decoded."""
+    copies = {m.label for m in record.request.methods if m.label.removeprefix(f"{m.name} ").isdecimal()}
     options = {
         name: {option.name: option.label for option in option_fields(method_class(name))}
         for name in with_options()
     }
-    known = {m.label for m in record.request.methods if m.name in options and m.label == m.name}
-    columns = Columns(frozenset(known | copied), frozenset(copied), state(visit).pinned, options)
+    originals = {m.label for m in record.request.methods if m.name in options and m.label == m.name}
+    columns = Columns(frozenset(originals | copies), frozenset(copies), state_of(visit).pinned, options)
     return comparison_html(record, columns=columns, pending=pending)
 
 
-def _is_copy(choice: MethodChoice) -> bool:
-    return choice.label.removeprefix(f"{choice.name} ").isdecimal()
-
-
 def open_run(visit: Visit, token: str) -> Update:
-    """Put a kept record of another page on the pipeline's, where all its figures are."""
+    """Show a record of another page on the pipeline's, with all its figures."""
     if token not in visit.records:
         return {"status": html.status(text.GONE, "note")}
-    visit.shown, state(visit).ran = token, None
+    visit.shown, state_of(visit).run_form = token, None
     return results(visit) | {"status": html.status(text.OPENED, "note")}

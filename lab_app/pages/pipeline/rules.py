@@ -1,4 +1,4 @@
-"""Keys of the pipeline's updates that stand for several widgets, and what becomes of them."""
+"""Keys of the pipeline's updates that each set several widgets."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,15 +14,15 @@ from viz.base.format import clip
 
 
 def value_classes(slot: int, lined: bool = False) -> str:
-    """The question stands under its label, the other values beside theirs."""
+    """CSS classes of a value box: the question stands under its label, the others beside theirs."""
     return f"kv-value{' kv-value-more' if slot else ''}{' kv-lined' if lined else ''}"
 
 
 def weights_choices(names: tuple[str, ...], chosen: str = "") -> list[tuple[str, str]]:
-    """The lab's own weights and the others by name; ``chosen`` too where this lab does not have it."""
+    """The lab's own weights and the others by name; ``chosen`` is listed even if this lab lacks it."""
     missing = [(text.WEIGHTS_MISSING.format(name=clip(chosen, 40)), chosen)]
-    known = [(text.OWN_WEIGHTS, ""), *((name, name) for name in names)]
-    return known + (missing if chosen and chosen not in names else [])
+    choices = [(text.OWN_WEIGHTS, ""), *((name, name) for name in names)]
+    return choices + (missing if chosen and chosen not in names else [])
 
 
 def show_running(running: bool) -> Update:
@@ -50,13 +50,13 @@ def show_values(boxes: tuple[Box, ...]) -> Update:
 
 def show_methods(chosen: tuple[str, ...]) -> Update:
     """The option panels of the chosen methods."""
-    known = with_options()
-    out: Update = {f"panel_{name}.visible": name in chosen for name in known}
-    return out | {"warm_group.visible": bool(set(chosen) & set(known))}
+    names = with_options()
+    out: Update = {f"panel_{name}.visible": name in chosen for name in names}
+    return out | {"warm_group.visible": bool(set(chosen) & set(names))}
 
 
 def show_profiles(standings: Mapping[str, Standing]) -> Update:
-    """How the boxes stand to the profiles, and how many of the folded options differ from their defaults."""
+    """How the options differ from the profiles, and how many folded ones differ from their defaults."""
     out: Update = {}
     for name, standing in standings.items():
         if standing.nearest:
@@ -69,17 +69,21 @@ def show_profiles(standings: Mapping[str, Standing]) -> Update:
 
 def show_options(options: Mapping[str, Mapping[str, Any]]) -> Update:
     """Values of methods' options."""
-    return {option_name(method, name): v for method, given in options.items() for name, v in given.items()}
+    return {option_name(method, name): v for method, fields in options.items() for name, v in fields.items()}
 
 
 def show_columns(switched: Mapping[str, tuple[str, ...]]) -> Update:
     """The switches that add columns, by their kind: the methods for which they are on."""
-    known = adds_columns()
-    return {option_name(name, kind): name in on for kind, on in switched.items() for name in known[kind]}
+    switches = adds_columns()
+    return {
+        option_name(name, kind): name in methods
+        for kind, methods in switched.items()
+        for name in switches[kind]
+    }
 
 
 def rules(weights: tuple[str, ...]) -> dict[str, Callable[[Any], Update]]:
-    """What becomes of each such key; ``weights``: the names of those that the lab has."""
+    """The function of each such key; ``weights``: the names of those that the lab has."""
 
     def show_weights(models: tuple[str, ...]) -> Update:
         """The weights of each agent; the boxes are hidden where there is nothing to choose."""
@@ -100,5 +104,5 @@ def rules(weights: tuple[str, ...]) -> dict[str, Callable[[Any], Update]]:
         "columns": show_columns,
         "profiles": show_profiles,
         "weights": show_weights,
-        "selection": lambda value: {},  # for the handlers alone
+        "selection": lambda value: {},  # read by handlers, no widget
     }

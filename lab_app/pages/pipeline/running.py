@@ -1,4 +1,4 @@
-"""Runs and warm-ups while they go on: waiting for a turn, waiting between many, and their progress."""
+"""Runs and warm-ups in progress: waiting for the model, pausing between many runs, progress."""
 
 import math
 import threading
@@ -17,31 +17,31 @@ from lab_app.visits.visits import VisitStore
 def in_line(
     lab: VisitStore, cancel: threading.Event, work: Callable[[], Iterator[Update]]
 ) -> Iterator[Update]:
-    """Do ``work``, runs, when it is its turn; say until then who is before."""
+    """Do ``work`` (runs) in turn; until then, say how many wait before it."""
     with lab.in_line(together=True) as place:
-        for said in wait_for_turn(place, cancel):
-            yield {"status": html.status(said, "waiting")}
+        for message in wait_for_turn(place, cancel):
+            yield {"status": html.status(message, "waiting")}
         yield from work()
 
 
 def paced(run: Callable[[], Iterator[Update]], cancel: threading.Event) -> Iterator[Update]:
-    """One of many runs: where it would come too soon after the others, it waits."""
+    """One of many runs; it waits where the rate limit refuses it."""
     while True:
         try:
             yield from run()
             return
         except RateError as error:
             until = time.monotonic() + error.seconds
-        while (left := until - time.monotonic()) > 0:
-            yield {"status": html.status(text.PACED.format(seconds=math.ceil(left)), "waiting")}
-            if cancel.wait(min(left, REPORT_SECONDS)):
+        while (seconds := until - time.monotonic()) > 0:
+            yield {"status": html.status(text.PACED.format(seconds=math.ceil(seconds)), "waiting")}
+            if cancel.wait(min(seconds, REPORT_SECONDS)):
                 raise RunCancelled("Stopped while waiting.")
 
 
 def progress(events: Iterator[Event], heading: str) -> Iterator[Update]:
     """Progress of a warm-up."""
-    drawn = 0.0
+    last_draw = 0.0
     for event in events:
-        if isinstance(event, Progress) and time.monotonic() - drawn >= REDRAW_SECONDS:
-            drawn = time.monotonic()
+        if isinstance(event, Progress) and time.monotonic() - last_draw >= REDRAW_SECONDS:
+            last_draw = time.monotonic()
             yield {"status": html.status(f"{heading}. {event.text}", "running", event.done, event.total)}

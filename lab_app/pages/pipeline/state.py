@@ -19,51 +19,51 @@ class PipelineState:
     """One visit's pipeline page.
 
     Attributes:
-        ran: the form behind the record on the screen; None where it is not known.
+        run_form: the form that made the record on the screen; None where it is not known.
         tab: the open tab of figures.
         next_example: which request of the scenario's set comes next.
-        example: the request of the set that was put into the form.
-        checked: the example of the gallery that it is, if it is one.
+        example: the request of the set that was put on the form.
+        gallery_entry: the same as an example of the gallery, if it is one.
         value_names: which placeholder each value box fills.
-        study_token: the token of the offset study's text that its figures look at; -1 is the usual one.
-        maps_asked: how often a map was asked for; the last one wins.
+        study_token: the token that the offset study's figures show; -1 is the default.
+        map_requests: how many maps were requested; only the last request is answered.
         pinned: label of the column that the others are compared with, if any.
         form: the form as it stood at the last edit, since the last run began.
-        told_stale: whether the page says that the form was edited since the run.
-        arrived: whether the form came by a link, until it is said how it stands.
-        own: token of the last run that was made here.
-        seconds: that a run of the form is expected to take, pools and all.
-        forms: the forms behind kept records as JSON values, by the records' tokens.
-        history: the forms that undo goes back to.
+        stale_shown: whether the page says that the form was edited after the run.
+        from_link: whether the form came by a link and has not been sent back to the browser yet.
+        run_token: token of the last run of this visit.
+        seconds: the expected time of a run of the form, warm-up included.
+        forms: the forms of the records as JSON values, by the records' tokens.
+        history: the forms for undo and redo.
     """
 
-    ran: Form | None = None
+    run_form: Form | None = None
     tab: str = ""
     next_example: int = 0
     example: Example | None = None
-    checked: GalleryEntry | None = None
+    gallery_entry: GalleryEntry | None = None
     value_names: tuple[str, ...] = ()
     study_token: int = -1
-    maps_asked: int = 0
+    map_requests: int = 0
     pinned: str = ""
     form: Form | None = None
-    told_stale: bool = False
+    stale_shown: bool = False
     seconds: float = math.inf
-    arrived: bool = False
-    own: str = ""
+    from_link: bool = False
+    run_token: str = ""
     forms: dict[str, dict[str, Any]] = field(default_factory=dict)
     history: UndoStack = field(default_factory=UndoStack)
 
 
-def state(visit: Visit) -> PipelineState:
+def state_of(visit: Visit) -> PipelineState:
     """The visit's pipeline page."""
-    found: PipelineState = visit.pages.setdefault(KEY, PipelineState())
-    return found
+    state: PipelineState = visit.pages.setdefault(KEY, PipelineState())
+    return state
 
 
 def keep_form(visit: Visit, body: Mapping[str, Any]) -> None:
-    """Remember the form behind the record on the screen; forms of records that have left go."""
-    forms = state(visit).forms
+    """Remember the form of the record on the screen, and forget those of dropped records."""
+    forms = state_of(visit).forms
     if visit.shown:
         forms[visit.shown] = dict(body)
     for token in set(forms) - visit.records.keys():

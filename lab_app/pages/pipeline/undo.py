@@ -1,4 +1,4 @@
-"""Undo and redo of edits on the bench: the forms it went through. Free of the web framework."""
+"""Undo and redo of edits of the form. Needs no web framework."""
 
 import dataclasses
 import time
@@ -9,28 +9,28 @@ from backend.prompts.presets import Example
 from lab_app.pages.pipeline.form import Form
 
 MOST = 100
-PAUSE_SECONDS = 1.5  # typing on in one box within it is one edit
+PAUSE_SECONDS = 1.5  # typing in one box with shorter pauses is one edit
 
 
 @dataclass(frozen=True)
 class Step:
-    """A bench, and the request of the set that it asked, if it was one."""
+    """A form, and the request of the set that it held, if any."""
 
     form: Form
     example: Example | None = None
 
 
 class UndoStack:
-    """Steps, oldest first, and where the bench stands among them."""
+    """The forms that there were, oldest first, and which of them is shown."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._steps: list[Step] = []
         self._at, self._clock = -1, clock
-        self._edited: tuple[str, ...] = ()  # what the last step changed, and when
-        self._when = 0.0
+        self._fields: tuple[str, ...] = ()  # what the last edit changed
+        self._time = 0.0
 
     def note(self, form: Form, example: Example | None = None) -> None:
-        """The bench stands so now. An edit ends what could be done again."""
+        """Add the current form. An edit drops the steps that could be redone."""
         step, now = Step(form, example), self._clock()
         if self._at < 0:
             self._steps, self._at = [step], 0
@@ -39,23 +39,23 @@ class UndoStack:
         if form == before.form:
             self._steps[self._at] = step
             return
-        edited = changes(before.form, form)
-        typing = self._at > 0 and self._at == len(self._steps) - 1 and len(edited) == 1
-        if typing and edited == self._edited and now - self._when < PAUSE_SECONDS:
+        fields = changes(before.form, form)
+        typing = self._at > 0 and self._at == len(self._steps) - 1 and len(fields) == 1
+        if typing and fields == self._fields and now - self._time < PAUSE_SECONDS:
             self._steps[self._at] = step
         else:
             self._steps = [*self._steps[: self._at + 1], step][-MOST:]
             self._at = len(self._steps) - 1
-        self._edited, self._when = edited, now
+        self._fields, self._time = fields, now
 
     @property
     def can_undo(self) -> bool:
-        """Is there an earlier bench?"""
+        """Is there an earlier form?"""
         return self._at > 0
 
     @property
     def can_redo(self) -> bool:
-        """Is there a later one that was undone?"""
+        """Is there a form that was undone?"""
         return self._at < len(self._steps) - 1
 
     def buttons(self) -> dict[str, bool]:
@@ -63,16 +63,16 @@ class UndoStack:
         return {"undo.interactive": self.can_undo, "redo.interactive": self.can_redo}
 
     def undo(self) -> Step | None:
-        """The bench before the last edit; None at the beginning."""
+        """The form before the last edit; None at the beginning."""
         return self._go(-1) if self.can_undo else None
 
     def redo(self) -> Step | None:
-        """The bench that was undone last; None when there is none."""
+        """The form that was undone last; None when there is none."""
         return self._go(1) if self.can_redo else None
 
     def _go(self, by: int) -> Step:
         self._at += by
-        self._edited = ()
+        self._fields = ()
         return self._steps[self._at]
 
 

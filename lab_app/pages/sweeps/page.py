@@ -44,96 +44,96 @@ FILES = {"csv": "CSV", "parquet": "Parquet", "sqlite": "SQLite", "yaml": "YAML"}
 
 @dataclass
 class SweepState:
-    """What a visit's page remembers: its sweeps' rows, and what was last run."""
+    """What a visit's page remembers: its sweeps' rows, and the last sweep that was run."""
 
-    rows: Any  # the session's desk
+    desk: Any  # the engine's SweepDesk, which holds the rows
     token: str = field(default_factory=lambda: secrets.token_urlsafe(18))
-    ran: tuple[str, str] | None = None  # text and lines
-    changed: bool = False  # whether another file was uploaded since
-    saved: bool = False  # what is shown is the saved run of a first visit
-    edited: bool = False  # whether the page says that its figures are of an earlier text
+    sources: tuple[str, str] | None = None  # text and lines of the last sweep
+    changed: bool = False  # whether another file was uploaded since then
+    saved: bool = False  # whether the shown rows are the saved ones of a first visit
+    stale_shown: bool = False  # whether the page says that the figures are of an earlier text
 
 
-def state(visit: Visit) -> SweepState:
+def state_of(visit: Visit) -> SweepState:
     """The visit's page."""
     if KEY not in visit.pages:
         visit.pages[KEY] = SweepState(visit.engine.sweep_desk())
-    found: SweepState = visit.pages[KEY]
-    return found
+    state: SweepState = visit.pages[KEY]
+    return state
 
 
 def examples() -> dict[str, str]:
-    """Sweeps to start from, by their titles: a small one, and the shipped ones that need no file."""
-    found = {"A first look: two orders of requests": SMALL}
+    """Texts of sweeps by title: a small one, and the shipped ones that need no file."""
+    texts = {"A first look: two orders of requests": SMALL}
     for path in sorted(EXAMPLES_FOLDER.glob("*.yaml")):
         body = path.read_text(encoding="utf-8")
         if "data:" not in body:
-            found[yaml.safe_load(body).get("title", path.stem)] = body
-    return found
+            texts[yaml.safe_load(body).get("title", path.stem)] = body
+    return texts
 
 
 _RUNNABLE: WeakKeyDictionary[VisitStore, list[str]] = WeakKeyDictionary()
 
 
 def runnable(lab: VisitStore, visit: Visit) -> list[str]:
-    """The titles of the examples that the lab's model can run: their plan is not refused."""
+    """The titles of the examples that the lab's model can run."""
     if lab not in _RUNNABLE:
-        desk, found = state(visit).rows, []
+        desk, titles = state_of(visit).desk, []
         for title, body in examples().items():
             with suppress(LabError):
                 desk.plan(body, "")
-                found.append(title)
-        _RUNNABLE[lab] = found
+                titles.append(title)
+        _RUNNABLE[lab] = titles
     return _RUNNABLE[lab]
 
 
-def texts_of(given: Given) -> tuple[str, str]:
-    """Text and lines as they stand."""
-    return str(given["text"] or ""), str(given["lines"] or "")
+def texts_of(inputs: Given) -> tuple[str, str]:
+    """The two sources of a sweep: text and lines."""
+    return str(inputs["text"] or ""), str(inputs["lines"] or "")
 
 
 def page_errors(error: LabError | None) -> Update:
-    """Messages beside their places: what is wrong in the lines or the file stands beside those."""
+    """Messages beside their places; those about the file stand beside the lines."""
     return field_errors(error, lambda field: "lines" if field in ("lines", "data", "trace") else "text")
 
 
-# -- the bench
+# -- the form
 
 
 def arrive(lab: VisitStore, visit: Visit) -> Update:
-    """The examples that can be run here, and the saved rows of the text that stands there at first."""
-    found, mine = first_run(lab.first_runs, KEY), state(visit)
+    """The examples that can be run here, and the saved rows of the first one."""
+    sweep, state = first_run(lab.first_runs, KEY), state_of(visit)
     update: Update = {"start.choices": runnable(lab, visit)}
-    if found is None or found.text != SMALL:
+    if sweep is None or sweep.text != SMALL:
         return update
-    mine.ran, mine.saved = (SMALL, ""), True
+    state.sources, state.saved = (SMALL, ""), True
     status = html.status(text.FIRST_RUN_HERE, "note")
-    figures = payload(views(found.swept))
-    return update | {"figures": figures, "verdict": verdict_of(found.swept), "status": status}
+    figures = payload(views(sweep.swept))
+    return update | {"figures": figures, "verdict": verdict_of(sweep.swept), "status": status}
 
 
-def start(visit: Visit, given: Given) -> Update:
-    """An example's text."""
-    found = examples().get(str(given["start"]))
-    return {} if found is None else {"text": found}
+def start(visit: Visit, inputs: Given) -> Update:
+    """Put an example's text into the box."""
+    body = examples().get(str(inputs["start"]))
+    return {} if body is None else {"text": body}
 
 
-def take(visit: Visit, given: Given) -> Update:
-    """The last run of the pipeline's page, over many problems."""
+def take(visit: Visit, inputs: Given) -> Update:
+    """Make a sweep of the last run of the pipeline's page."""
     if visit.record is None:
         return {"status": html.status(text.SWEEP_NO_RUN, "note")}
     request = visit.record.request
-    named = state(visit).rows.edited(request.pipeline)
-    return {"text": as_text(request, named), "status": html.status(text.SWEEP_TAKEN, "note")}
+    pipeline = state_of(visit).desk.edited(request.pipeline)
+    return {"text": as_text(request, pipeline), "status": html.status(text.SWEEP_TAKEN, "note")}
 
 
 def as_text(request: RunRequest, pipeline: str) -> str:
-    """A run's scenario and methods as a sweep; options stand where they are not the usual ones."""
+    """A run's scenario and methods as a sweep's text, with the options that differ from their defaults."""
     methods: list[Any] = []
     for choice in request.methods:
         usual = method_class(choice.name).Options()
-        own = {k: v for k, v in choice.options.items() if v != getattr(usual, k, None)}
-        row: dict[str, Any] = {"name": choice.name, **own}
+        options = {k: v for k, v in choice.options.items() if v != getattr(usual, k, None)}
+        row: dict[str, Any] = {"name": choice.name, **options}
         methods.append(choice.name if list(row) == ["name"] else row)
     body: dict[str, Any] = {"name": "from-the-bench", "tasks": [pipeline], "methods": methods}
     body |= {"modes": [request.mode], "problems": 20, "warmup": 10}
@@ -142,92 +142,92 @@ def as_text(request: RunRequest, pipeline: str) -> str:
     return yaml.safe_dump(body, sort_keys=False, allow_unicode=True)
 
 
-def upload(visit: Visit, given: Given) -> Update:
-    """Keep a file beside the text. What is wrong with it stands beside the button; the one before stays."""
-    content, mine = given["upload"], state(visit)
+def upload(visit: Visit, inputs: Given) -> Update:
+    """Keep an uploaded file. If it is refused, a message says why and the one before stays."""
+    content, state = inputs["upload"], state_of(visit)
     if not isinstance(content, bytes):
         return {}
     try:
-        name, lines = mine.rows.keep(content)
+        name, lines = state.desk.keep(content)
     except LabError as error:
         return {"uploaded": html.error(str(error))}
-    mine.changed = True
-    said = text.SWEEP_UPLOADED.format(lines=plural(lines, "line"), size=size(len(content)), name=name)
-    return {"uploaded": f'<p class="kv-help">{said}</p>'}
+    state.changed = True
+    message = text.SWEEP_UPLOADED.format(lines=plural(lines, "line"), size=size(len(content)), name=name)
+    return {"uploaded": f'<p class="kv-help">{message}</p>'}
 
 
-def refresh(visit: Visit, given: Given) -> Update:
-    """What follows from what stands on the page: messages, the size, and whether the figures are old."""
-    mine = state(visit)
+def refresh(visit: Visit, inputs: Given) -> Update:
+    """What follows from the form: messages, the size, and whether the figures belong to an earlier one."""
+    state = state_of(visit)
     try:
-        plan = mine.rows.plan(*texts_of(given))
+        plan = state.desk.plan(*texts_of(inputs))
     except LabError as error:
         update = page_errors(error) | {"cost": ""}
     else:
-        said = text.SWEEP_PLAN.format(rows=plural(plan.rows, "row"), cells=plural(plan.cells, "cell"))
-        said += text.SWEEP_THERE.format(there=plan.there) if plan.there else ""
+        message = text.SWEEP_PLAN.format(rows=plural(plan.rows, "row"), cells=plural(plan.cells, "cell"))
+        message += text.SWEEP_THERE.format(there=plan.there) if plan.there else ""
         if plan.seconds:
-            said += text.SWEEP_SECONDS.format(lasts=html.lasting(plan.seconds))
+            message += text.SWEEP_SECONDS.format(lasts=html.lasting(plan.seconds))
         else:
-            said += text.SWEEP_ALL_THERE
-        update = page_errors(None) | {"cost": f'<p class="kv-cost">{said}</p>'}
-    if visit.cancel is None and mine.ran is not None:
-        same = texts_of(given) == mine.ran and not mine.changed
+            message += text.SWEEP_ALL_THERE
+        update = page_errors(None) | {"cost": f'<p class="kv-cost">{message}</p>'}
+    if visit.cancel is None and state.sources is not None:
+        same = texts_of(inputs) == state.sources and not state.changed
         if not same:
             update["status"] = html.status(text.SWEEP_EDITED, "edited")
-        elif mine.edited:  # what else stands there, such as that a run was stopped, stays
-            update["status"] = results_notice(False, mine.saved, "")
-        mine.edited = not same
+        elif state.stale_shown:  # other messages, such as that a run was stopped, stay
+            update["status"] = results_notice(False, state.saved, "")
+        state.stale_shown = not same
     return update
 
 
 # -- running
 
 
-def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
-    """The sweep, one problem after the other; between two of them others may have the model."""
+def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
+    """Run the sweep problem by problem; between two problems other visits may use the model."""
 
     def work(cancel: threading.Event) -> Iterator[Update]:
-        mine = state(visit)
-        mine.ran, mine.changed, mine.edited, mine.saved = texts_of(given), False, False, False
+        state = state_of(visit)
+        state.sources, state.changed, state.stale_shown, state.saved = texts_of(inputs), False, False, False
         yield page_errors(None)
         finished = False
-        with closing(visit.engine.sweep(mine.rows, *mine.ran, cancel=cancel)) as events:
+        with closing(visit.engine.sweep(state.desk, *state.sources, cancel=cancel)) as events:
             while not finished:
                 with lab.in_line() as place:
-                    for said in wait_for_turn(place, cancel):
-                        yield {"status": html.status(said, "waiting")}
-                    finished = yield from _problem(mine, events)
+                    for message in wait_for_turn(place, cancel):
+                        yield {"status": html.status(message, "waiting")}
+                    finished = yield from _show_problem(state, events)
 
     yield from one_run(visit, work, page_errors, text.SWEEP_STOPPED)
 
 
-def _problem(mine: SweepState, events: Iterator[Count | Swept]) -> Generator[Update, None, bool]:
-    """Show what a sweep says until a problem is done; True when it has ended."""
-    done = None
+def _show_problem(state: SweepState, events: Iterator[Count | Swept]) -> Generator[Update, None, bool]:
+    """Show the sweep's progress until a problem is done; True when the sweep has ended."""
+    start = None
     for event in events:
         if isinstance(event, Swept):
-            yield render_rows(mine, event)
+            yield render_rows(state, event)
             continue
         yield {"status": html.status(str(event), "running", event.done, event.total)}
-        if done is not None and event.done > done:
+        if start is not None and event.done > start:
             return False
-        done = event.done if done is None else done
+        start = event.done if start is None else start
     return True
 
 
-def render_rows(mine: SweepState, swept: Swept) -> Update:
-    """The figures so far, and the files."""
+def render_rows(state: SweepState, swept: Swept) -> Update:
+    """The figures of the rows that there are, and the files."""
     update: Update = {
         "figures": payload(views(swept)),
         "verdict": verdict_of(swept),
-        "files": files(mine.token),
+        "files": files(state.token),
     }
     return update | ({"status": ""} if swept.complete else {})
 
 
 def verdict_of(swept: Swept) -> str:
-    """Is it the same, is it right, what is gained: the findings of the figures below."""
+    """Whether answers stay the same and right, and what is gained: the findings of the figures."""
     changed = any(line.as_dense.of and line.as_dense.value < 1 for line in swept.lines)
     sentence = f'<strong class="kv-verdict-head">{escape(as_dense(swept).finding)}</strong>'
     problems = plural(max((line.problems for line in swept.lines), default=0), "problem")
@@ -240,7 +240,7 @@ def verdict_of(swept: Swept) -> str:
 
 
 def files(token: str) -> str:
-    """Links to the rows."""
+    """Links that save the rows."""
     links = "".join(
         f'<a class="kv-button" id="kv-{KEY}-{kind}" href="lab/sweep/{escape(token)}/{kind}" download>'
         f"{label}</a>"
@@ -254,14 +254,14 @@ def rows_file(lab: VisitStore, token: str, kind: str) -> bytes:
     """A visit's rows as a file.
 
     Raises:
-        OptionError: the server holds none, or cannot write this kind.
+        OptionError: no visit holds these rows, or the kind cannot be written.
     """
     for visit in lab.visits:
-        mine = visit.pages.get(KEY)
-        if mine is not None and secrets.compare_digest(mine.token.encode(), token.encode()):
-            if kind == "yaml" and mine.ran is not None:
-                return bytes(mine.ran[0].encode())
-            return bytes(mine.rows.saved(kind))
+        state = visit.pages.get(KEY)
+        if state is not None and secrets.compare_digest(state.token.encode(), token.encode()):
+            if kind == "yaml" and state.sources is not None:
+                return bytes(state.sources[0].encode())
+            return bytes(state.desk.saved(kind))
     raise OptionError("These rows are no longer held by the server. Run the sweep again.")
 
 
@@ -269,19 +269,25 @@ def rows_file(lab: VisitStore, token: str, kind: str) -> bytes:
 
 
 def build(page: PageBuilder) -> None:
-    """The page."""
+    """The page and its events."""
     page.frame(build_inputs, build_results)
-    connect(page)
+    page.arrives(lambda visit, inputs: arrive(page.lab, visit))
+    page.follows(refresh, *READS, when=[page["text"].change, page["lines"].change])
+    page.on(page["start"].input, start, "start", follow=True)
+    page.on(page["take"].click, take, follow=True)
+    page.on(page["upload"].upload, upload, "upload", follow=True)
+    page.stream(page["run"].click, lambda visit, inputs: run(page.lab, visit, inputs), *READS, follow=True)
+    page.on(page["cancel"].click, cancelled)
 
 
 def build_inputs(page: PageBuilder) -> None:
     """The left column: the text, and a file beside it."""
-    found = examples()
+    texts = examples()
     with section(text.SWEEP_TITLE, f"{KEY}-text"):
         page.block("help", f'<p class="kv-help">{text.SWEEP_HELP}</p>')
         page.add(
             start=gr.Dropdown(
-                list(found), value=next(iter(found)), label=text.SWEEP_START, filterable=False,
+                list(texts), value=next(iter(texts)), label=text.SWEEP_START, filterable=False,
                 elem_id=f"kv-{KEY}-start",
             ),
             take=gr.Button(text.SWEEP_TAKE, size="sm", elem_id=f"kv-{KEY}-take"),
@@ -307,22 +313,11 @@ def build_inputs(page: PageBuilder) -> None:
 
 
 def build_results(page: PageBuilder) -> None:
-    """How far it is, the figures, and the files."""
+    """The results: progress, figures and files."""
     page.block("status")
     page.block("verdict", html.empty_card(text.SWEEP_EMPTY, text.SWEEP_EMPTY_HELP))
     page.add(figures=figure_view(KEY, css="kv-folds"))
     page.block("files", elem_classes="kv-maybe")
-
-
-def connect(page: PageBuilder) -> None:
-    """What the widgets do."""
-    page.arrives(lambda visit, given: arrive(page.lab, visit))
-    page.follows(refresh, *READS, when=[page["text"].change, page["lines"].change])
-    page.on(page["start"].input, start, "start", follow=True)
-    page.on(page["take"].click, take, follow=True)
-    page.on(page["upload"].upload, upload, "upload", follow=True)
-    page.stream(page["run"].click, lambda visit, given: run(page.lab, visit, given), *READS, follow=True)
-    page.on(page["cancel"].click, cancelled)
 
 
 PAGE = PageSpec(KEY, text.SWEEP, build)

@@ -1,4 +1,4 @@
-"""The guided tour's pieces of HTML. Everything that is not of the lab's own making is escaped here."""
+"""HTML of the guided tour. Every text that is not the lab's own is escaped here."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -21,22 +21,22 @@ MOST_VALUE, MOST_VALUES = 600, 1200  # characters of a request's text, and of al
 def with_terms(text: str) -> str:
     """Escaped text in which ``[[term]]`` and ``[[term|shown]]`` are explained on hover and focus."""
     out, at = [], 0
-    for found in TERM.finditer(text):
-        out += [escape(text[at : found.start()]), term(found.group(1), found.group(2))]
-        at = found.end()
+    for match in TERM.finditer(text):
+        out += [escape(text[at : match.start()]), term(match.group(1), match.group(2))]
+        at = match.end()
     return "".join(out) + escape(text[at:])
 
 
-def steps_nav(steps: Sequence[Step], at: int, done: Sequence[str], fixed: bool) -> str:
-    """All steps by number; ``fixed``: someone else leads."""
+def steps_nav(steps: Sequence[Step], at: int, completed: Sequence[str], fixed: bool) -> str:
+    """All steps by number; ``fixed``: a teacher leads, so that no other step can be chosen."""
     items = []
     for index, step in enumerate(steps):
-        here = ' aria-current="step"' if index == at else ""
-        mark = f'<span class="kv-unseen-words">{words.DONE}</span>' if step.key in done else ""
-        state = " kv-done" if step.key in done else ""
+        current = ' aria-current="step"' if index == at else ""
+        mark = f'<span class="kv-unseen-words">{words.DONE}</span>' if step.key in completed else ""
+        state = " kv-done" if step.key in completed else ""
         items.append(
             f'<li><button type="button" class="kv-tour-dot{state}" data-kv="tour-step" '
-            f'data-step="{index}"{here}'
+            f'data-step="{index}"{current}'
             f'{" disabled" if fixed and index != at else ""} title="{escape(step.title)}">'
             f"<b>{index + 1}</b><span>{escape(step.short)}</span>{mark}</button></li>"
         )
@@ -71,37 +71,37 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def reveal(
-    step: Step, found: Told, chosen: str | None, record: RunRecord, live: bool, notes: Sequence[str]
+    step: Step, outcome: Told, guess: str | None, record: RunRecord, live: bool, notes: Sequence[str]
 ) -> str:
     """The run's own sentences beside the prediction."""
-    if found.choice is None:
+    if outcome.choice is None:
         tone, head = "unclear", words.UNDECIDED
-    elif chosen is None:
-        tone, head = "unclear", words.CAME_OUT.format(choice=escape(step.choices[found.choice]))
-    elif chosen == found.choice:
-        tone, head = "same", words.RIGHT.format(choice=escape(step.choices[chosen]))
+    elif guess is None:
+        tone, head = "unclear", words.CAME_OUT.format(choice=escape(step.choices[outcome.choice]))
+    elif guess == outcome.choice:
+        tone, head = "same", words.RIGHT.format(choice=escape(step.choices[guess]))
     else:
         tone = "changed"
         head = words.WRONG.format(
-            chosen=escape(step.choices[chosen]), choice=escape(step.choices[found.choice])
+            chosen=escape(step.choices[guess]), choice=escape(step.choices[outcome.choice])
         )
-    effect = "" if found.shows else f'<p class="kv-tour-honest">{words.NO_EFFECT}</p>'
-    said = "".join(f"<p>{sentence}</p>" for sentence in found.sentences)
+    effect = "" if outcome.shows else f'<p class="kv-tour-honest">{words.NO_EFFECT}</p>'
+    sentences = "".join(f"<p>{sentence}</p>" for sentence in outcome.sentences)
     source = words.LIVE if live else words.RECORDED
     facts = " · ".join([escape(clip(record.model.name, 40)), *map(escape, notes)])
     return (
         f'<section class="kv-verdict kv-verdict-{tone} kv-tour-reveal" '
-        f'aria-label="{words.WHAT_CAME_OUT}" data-choice="{escape(found.choice or "")}">'
+        f'aria-label="{words.WHAT_CAME_OUT}" data-choice="{escape(outcome.choice or "")}">'
         f'<p class="kv-eyebrow">{words.WHAT_CAME_OUT} <span class="kv-tour-source" data-live="{int(live)}">'
         f"{source}</span></p>"
         f'<p class="kv-verdict-sentence"><strong class="kv-verdict-head">{head}</strong></p>'
-        f'<div class="kv-tour-said">{said}{effect}</div><p '
+        f'<div class="kv-tour-said">{sentences}{effect}</div><p '
         f'class="kv-factline"><span>{facts}</span></p></section>'
     )
 
 
 def takeaway(step: Step) -> str:
-    """What to take along, whatever the run said."""
+    """The key point, whatever the run showed."""
     return (
         f'<section class="kv-tour-takeaway"><p class="kv-eyebrow">{words.TAKEAWAY}</p>'
         f"<p>{with_terms(step.takeaway)}</p></section>"
@@ -112,14 +112,14 @@ def takeaway(step: Step) -> str:
 
 
 def tally(step: Step, counts: Mapping[str, int], members: int, right: str | None) -> str:
-    """The class's predictions as bars; ``right``: the one that came true, once it is told."""
+    """The class's predictions as bars; ``right``: the one that came true, once it is revealed."""
     total = sum(counts.values())
     rows = "".join(
-        f"<li{' data-right=1' if key == right else ''}><span>{escape(said)}"
+        f"<li{' data-right=1' if key == right else ''}><span>{escape(answer)}"
         f"{' ' + words.CAME_TRUE if key == right else ''}</span>"
         f'<i style="--kv-fill:{100 * counts.get(key, 0) / max(1, total):.0f}%" aria-hidden="true"></i>'
         f'<b class="kv-num">{counts.get(key, 0)} · {percent(counts.get(key, 0), total)}</b></li>'
-        for key, said in step.choices.items()
+        for key, answer in step.choices.items()
     )
     return (
         f'<section class="kv-tour-tally" aria-label="{words.TALLY}"><p class="kv-eyebrow">{words.TALLY} '
@@ -130,20 +130,20 @@ def tally(step: Step, counts: Mapping[str, int], members: int, right: str | None
 
 def waiting(room: Room) -> str:
     """A participant's line until the teacher reveals."""
-    said = words.PREDICTED.format(
+    count = words.PREDICTED.format(
         count=f'<b class="kv-room-predicted">{room.predicted}</b>',
         members=plural(len(room.members), "participant"),
     )
-    return f'<p class="kv-help" role="status">{words.WAIT_REVEAL} {said}</p>'
+    return f'<p class="kv-help" role="status">{words.WAIT_REVEAL} {count}</p>'
 
 
 def room_link(room: str) -> str:
-    """What follows the page's address in the link that lets a student in."""
+    """The end of the link with which a student joins; the page's address comes before it."""
     return f"?lesson=1&room={room}#tour"
 
 
 def room_card(room: Room, leads: bool) -> str:
-    """Who one is in the room; the browser asks for news of it by the attributes."""
+    """The visit's part in the room; the browser asks for the room's news by the attributes."""
     data = (
         f'class="kv-room" data-room="{escape(room.id)}" data-leads="{int(leads)}" '
         f'data-version="{room.version}" '

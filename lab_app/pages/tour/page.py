@@ -24,7 +24,7 @@ from lab_app.pages.tour.view import (
     room_of,
     run_label,
     shown_run,
-    state,
+    state_of,
     tally_card,
 )
 from lab_app.ui import html, text
@@ -36,9 +36,9 @@ from lab_app.ui.types import Given, Update
 from lab_app.visits import classroom
 from lab_app.visits.visits import Visit, VisitStore
 
-PATIENCE_SECONDS = 6.0  # in line before the recorded run is shown in the live one's place
-MOST_NEWS = 400  # characters of what the browser tells about its address
-#: The browser's side of a press of the hidden_button button: what is wished, see ``assets/lesson.js``.
+PATIENCE_SECONDS = 6.0  # of waiting, then the recorded run is shown instead
+MOST_NEWS = 400  # characters of the browser's message
+#: Sends the browser's message when the hidden button is pressed (``assets/lesson.js``).
 NEWS_JS = "(session, news) => [session, window.KVTour ? window.KVTour.news() : news]"
 
 
@@ -46,47 +46,47 @@ NEWS_JS = "(session, news) => [session, window.KVTour ? window.KVTour.news() : n
 
 
 def arrive(lab: VisitStore, visit: Visit) -> Update:
-    """The first step, or the one that the visit was at."""
+    """The step that the visit is at."""
     return render_step(lab, visit)
 
 
-def read_news(given: object) -> dict[str, Any]:
-    """What the browser tells: ``what`` is wished, and what stands in the address. Anything odd is nothing."""
-    if not isinstance(given, str) or len(given) > MOST_NEWS:
+def read_news(value: object) -> dict[str, Any]:
+    """The browser's message: ``what`` it asks for, and what its address holds. Empty where malformed."""
+    if not isinstance(value, str) or len(value) > MOST_NEWS:
         return {}
     try:
-        found = json.loads(given)
+        body = json.loads(value)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return body if isinstance(body, dict) else {}
 
 
-def news(lab: VisitStore, visit: Visit, given: Given) -> Update:
-    """The page was opened by a link, a step was pressed, or the class room has something new."""
-    mine, heard = state(visit), read_news(given["news"])
-    what, step = heard.get("what"), heard.get("step")
-    if what == "enter" and heard.get("room"):
-        return enter(lab, visit, heard)
+def news(lab: VisitStore, visit: Visit, inputs: Given) -> Update:
+    """Answer the browser's message: a link was opened, a step chosen, or the class room changed."""
+    state, message = state_of(visit), read_news(inputs["news"])
+    what, step = message.get("what"), message.get("step")
+    if what == "enter" and message.get("room"):
+        return enter(lab, visit, message)
     if what in ("enter", "go") and type(step) is int and 0 <= step < len(steps()):
         return go(lab, visit, step)
-    if what == "look" and mine.room:
+    if what == "look" and state.room:
         return follow_room(lab, visit)
     return render_step(lab, visit)
 
 
-def enter(lab: VisitStore, visit: Visit, heard: dict[str, Any]) -> Update:
-    """By a link into a class room; with the key, as its teacher. Who is at the room's step already may have
-    chosen while the page joined, and keeps the choice."""
-    mine, room = state(visit), lab.rooms.find(heard["room"])
-    at = mine.step
+def enter(lab: VisitStore, visit: Visit, message: dict[str, Any]) -> Update:
+    """Enter a class room by a link; with the key, as its teacher. A visit that is at the room's step already
+    may have chosen an answer while the page joined, which stays."""
+    state, room = state_of(visit), lab.rooms.find(message["room"])
+    at = state.step
     if room is None:
-        mine.room = ""
+        state.room = ""
         return render_step(lab, visit, words.ROOM_GONE)
-    leads = lab.rooms.leads(room, heard.get("key"))
+    leads = lab.rooms.leads(room, message.get("key"))
     if not leads:
-        mine.member = classroom.member_token(heard.get("member"), visit.id)
-        lab.rooms.join(room, mine.member)
-    mine.room, mine.leads = room.id, leads
+        state.member = classroom.member_token(message.get("member"), visit.id)
+        lab.rooms.join(room, state.member)
+    state.room, state.leads = room.id, leads
     update = render_step(lab, visit)
     if at == room.step and update["guess"] is None:
         del update["guess"]
@@ -94,23 +94,23 @@ def enter(lab: VisitStore, visit: Visit, heard: dict[str, Any]) -> Update:
 
 
 def follow_room(lab: VisitStore, visit: Visit) -> Update:
-    """What changed in the class room. While nothing but the count grew, the rest stays as it is, with what a
-    student is about to choose."""
-    mine, room = state(visit), room_of(lab, visit)
-    if room is None or room.step != mine.step or room.reveal is not None:
+    """What changed in the class room. If only the count of predictions grew, nothing else is drawn, so that a
+    student's choice stays."""
+    state, room = state_of(visit), room_of(lab, visit)
+    if room is None or room.step != state.step or room.reveal is not None:
         return render_step(lab, visit)
-    found = shown_run(visit, room, steps()[mine.step])
-    return {"tally": tally_card(room, steps()[mine.step], mine, found)} | room_card(room, mine)
+    run = shown_run(visit, room, steps()[state.step])
+    return {"tally": tally_card(room, steps()[state.step], state, run)} | room_card(room, state)
 
 
 def go(lab: VisitStore, visit: Visit, step: int) -> Update:
-    """Another step; in a class room the teacher alone leads."""
-    mine, room = state(visit), room_of(lab, visit)
-    if mine.running:
+    """Go to a step; in a class room only the teacher can."""
+    state, room = state_of(visit), room_of(lab, visit)
+    if state.running:
         return {"status": html.status(text.RUN_ELSEWHERE, "busy")}
-    if room is not None and not mine.leads:
+    if room is not None and not state.leads:
         return render_step(lab, visit, words.LED)
-    mine.step = step
+    state.step = step
     if room is not None:
         lab.rooms.go(room, step)
     return render_step(lab, visit)
@@ -118,98 +118,98 @@ def go(lab: VisitStore, visit: Visit, step: int) -> Update:
 
 def moving(lab: VisitStore, by: int) -> Act:
     """The handler of Back and Next."""
-    return lambda visit, given: go(lab, visit, min(max(state(visit).step + by, 0), len(steps()) - 1))
+    return lambda visit, inputs: go(lab, visit, min(max(state_of(visit).step + by, 0), len(steps()) - 1))
 
 
 # -- predicting and running
 
 
-def commit(visit: Visit, step: Step, given: Given) -> str:
-    """The prediction, which stands from then on.
+def commit(visit: Visit, step: Step, inputs: Given) -> str:
+    """Store the prediction; a later one does not replace it.
 
     Raises:
-        LabError: none was chosen, or one that is no answer.
+        LabError: none was chosen, or one that is no choice of the step.
     """
-    mine = state(visit)
-    chosen = mine.chosen.get(step.key) or given["guess"]
-    if not chosen:
+    state = state_of(visit)
+    guess = state.guesses.get(step.key) or inputs["guess"]
+    if not guess:
         raise LabError(words.CHOOSE_FIRST, field="guess")
-    if chosen not in step.choices:
-        raise LabError(words.NO_SUCH_CHOICE.format(given=str(chosen)[:40]), field="guess")
-    mine.chosen[step.key] = str(chosen)
-    return str(chosen)
+    if guess not in step.choices:
+        raise LabError(words.NO_SUCH_CHOICE.format(given=str(guess)[:40]), field="guess")
+    state.guesses[step.key] = str(guess)
+    return str(guess)
 
 
-def told_error(error: LabError) -> Update:
+def show_error(error: LabError) -> Update:
     """A message beside its field."""
     return {"errors": {"guess" if error.field == "guess" else "run": html.error(str(error))}}
 
 
-def vote(lab: VisitStore, visit: Visit, given: Given) -> Update:
-    """A student's prediction."""
-    mine, room = state(visit), room_of(lab, visit)
+def vote(lab: VisitStore, visit: Visit, inputs: Given) -> Update:
+    """Count a student's prediction."""
+    state, room = state_of(visit), room_of(lab, visit)
     if room is None:
         return render_step(lab, visit)
     step = steps()[room.step]
-    if room.step != mine.step:  # the class went on while this was chosen
+    if room.step != state.step:  # the class went on while this was chosen
         return render_step(lab, visit)
-    chosen = given["guess"]
-    if chosen not in step.choices:
-        return told_error(LabError(words.CHOOSE_FIRST, field="guess"))
-    counted = lab.rooms.vote(room, mine.member, str(chosen))
-    return render_step(lab, visit, "" if counted or room.vote_of(mine.member) else words.TOO_LATE)
+    guess = inputs["guess"]
+    if guess not in step.choices:
+        return show_error(LabError(words.CHOOSE_FIRST, field="guess"))
+    counted = lab.rooms.vote(room, state.member, str(guess))
+    return render_step(lab, visit, "" if counted or room.vote_of(state.member) else words.TOO_LATE)
 
 
-def replay(lab: VisitStore, visit: Visit, given: Given) -> Update:
-    """The recorded run of the step."""
-    mine, room = state(visit), room_of(lab, visit)
-    step = steps()[mine.step]
-    if room is not None and not mine.leads:
+def replay(lab: VisitStore, visit: Visit, inputs: Given) -> Update:
+    """Show the recorded run of the step."""
+    state, room = state_of(visit), room_of(lab, visit)
+    step = steps()[state.step]
+    if room is not None and not state.leads:
         return render_step(lab, visit, words.LED)
     record = recorded(step.key)
     if record is None:
         return {"status": html.status(words.NO_RECORDED, "note")}
     if room is None:
         try:
-            commit(visit, step, given)
+            commit(visit, step, inputs)
         except LabError as error:
-            return told_error(error)
+            return show_error(error)
     return keep(lab, visit, step, record, was_live=False)
 
 
 def keep(
     lab: VisitStore, visit: Visit, step: Step, record: RunRecord, was_live: bool, note: str = ""
 ) -> Update:
-    """A run is there: remember and show it; in a class room, to everyone."""
-    mine, room = state(visit), room_of(lab, visit)
-    mine.shown[step.key] = (visit.keep(record, show=False), was_live)
-    if room is not None and mine.leads:
+    """Remember a run and show it; in a class room, to everyone."""
+    state, room = state_of(visit), room_of(lab, visit)
+    state.runs[step.key] = (visit.keep(record, show=False), was_live)
+    if room is not None and state.leads:
         lab.rooms.show(room, steps().index(step), record, was_live)
     if not was_live and record.model.weights_hash != lab.model.info.weights_hash:
         note = " ".join(part for part in (note, words.OTHER_WEIGHTS.capitalize() + ".") if part)
     return render_step(lab, visit, note)
 
 
-def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
-    """The step's run on the model; the recorded one where the line is too long."""
-    mine, room = state(visit), room_of(lab, visit)
-    step, begun = steps()[mine.step], False
-    if room is not None and not mine.leads:
+def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
+    """Run the step; show its recorded run where the wait for the model is too long."""
+    state, room = state_of(visit), room_of(lab, visit)
+    step, started = steps()[state.step], False
+    if room is not None and not state.leads:
         yield render_step(lab, visit, words.LED)
         return
     if room is None:
         try:
-            commit(visit, step, given)
+            commit(visit, step, inputs)
         except LabError as error:
-            yield told_error(error)
+            yield show_error(error)
             return
 
     def work(cancel: Flag) -> Iterator[Update]:
-        nonlocal begun
-        begun = True
+        nonlocal started
+        started = True
         yield {"errors": {}, "guess.interactive": False, "replay.visible": False, "back.visible": False,
                "next.visible": False}  # fmt: skip
-        engine = lab.engine()  # one that has seen nothing, so that the pools hold what the step says
+        engine = lab.engine()  # a new one, so that the pools hold only what the step sends
         request = step.request()
         try:
             yield from progress(prepare(engine, step, request, cancel), "Preparing")
@@ -218,29 +218,29 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
             engine.forget()
         yield keep(lab, visit, step, record, was_live=True)
 
-    began, kept = time.monotonic(), recorded(step.key)
-    events = one_run_in_turn(lab, visit, work, told_error)
-    ours = visit.cancel is None  # else the run is refused, as another of the visit goes on
-    mine.running = mine.running or ours
+    start, recording = time.monotonic(), recorded(step.key)
+    events = one_run_in_turn(lab, visit, work, show_error)
+    accepted = visit.cancel is None  # else it is refused because another run of the visit is going on
+    state.running = state.running or accepted
     try:
         for update in events:
             if (
-                not begun
-                and kept is not None
-                and time.monotonic() - began > PATIENCE_SECONDS
+                not started
+                and recording is not None
+                and time.monotonic() - start > PATIENCE_SECONDS
                 and visit.cancel is not None
             ):
-                events.close()  # type: ignore[attr-defined]  # leaves the line
-                yield keep(lab, visit, step, kept, was_live=False, note=words.BUSY)
+                events.close()  # type: ignore[attr-defined]  # gives up the place in the queue
+                yield keep(lab, visit, step, recording, was_live=False, note=words.BUSY)
                 return
             yield {name: value for name, value in update.items() if name != "verdict"}
     finally:
-        mine.running = mine.running and not ours
-    if not ours:
+        state.running = state.running and not accepted
+    if not accepted:
         return
     yield {
-        "back.visible": mine.step > 0, "next.visible": mine.step + 1 < len(steps()),
-        "replay.visible": kept is not None, "run": run_label(room, True),
+        "back.visible": state.step > 0, "next.visible": state.step + 1 < len(steps()),
+        "replay.visible": recording is not None, "run": run_label(room, True),
         "replay": replay_label(room, True),
     }  # fmt: skip
 
@@ -249,29 +249,29 @@ def run(lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
 
 
 def open_room(lab: VisitStore, visit: Visit) -> Update:
-    """A class room that this visit leads."""
-    mine = state(visit)
+    """Open a class room that this visit leads."""
+    state = state_of(visit)
     try:
-        room = lab.rooms.open(mine.step)
+        room = lab.rooms.open(state.step)
     except LabError as error:
         return {"errors": {"room": html.error(str(error))}}
-    mine.room, mine.leads = room.id, True
+    state.room, state.leads = room.id, True
     return render_step(lab, visit)
 
 
 def close_room(lab: VisitStore, visit: Visit) -> Update:
-    """End it."""
-    mine, room = state(visit), room_of(lab, visit)
-    if room is not None and mine.leads:
+    """Close the class room."""
+    state, room = state_of(visit), room_of(lab, visit)
+    if room is not None and state.leads:
         lab.rooms.close(room)
-    mine.room, mine.leads = "", False
+    state.room, state.leads = "", False
     return render_step(lab, visit, words.ROOM_CLOSED)
 
 
-def open_in_pipeline(lab: VisitStore, visit: Visit, given: Given) -> Update:
-    """The run on the pipeline's page, with all its figures."""
-    mine = state(visit)
-    token = mine.shown.get(steps()[mine.step].key, ("", False))[0]
+def open_in_pipeline(lab: VisitStore, visit: Visit, inputs: Given) -> Update:
+    """Show the run on the pipeline's page, with all its figures."""
+    state = state_of(visit)
+    token = state.runs.get(steps()[state.step].key, ("", False))[0]
     if token not in visit.records:
         return {"status": html.status(words.FORGOTTEN, "note")}
     return open_run(visit, token)
@@ -298,15 +298,12 @@ def build(page: PageBuilder) -> None:
                 next=gr.Button(words.NEXT, size="md", elem_id=f"kv-{KEY}-next", scale=0),
             )
         build_teacher(page)
-        page.add(
-            news=gr.Textbox("", visible=False, label="news"),
-            tell=hidden_button(f"kv-{KEY}-tell"),
-        )
+        page.add(news=gr.Textbox("", visible=False, label="news"), tell=hidden_button(f"kv-{KEY}-tell"))
     connect(page)
 
 
 def build_prediction(page: PageBuilder) -> None:
-    """The question and what can be done with an answer."""
+    """The question, its answers and the buttons."""
     with gr.Column(elem_classes="kv-tour-predict", min_width=0):
         gr.HTML(f'<p class="kv-eyebrow">{words.PREDICT}</p>', apply_default_css=False)
         page.add(guess=gr.Radio([], label=words.PREDICT, elem_id=f"kv-{KEY}-guess", container=True))
@@ -334,7 +331,7 @@ def build_run(page: PageBuilder) -> None:
 
 
 def build_teacher(page: PageBuilder) -> None:
-    """The teacher's page, and the class room's door."""
+    """What teachers need: the class room's buttons and the lectures."""
     with gr.Accordion(
         words.FOR_TEACHERS, open=False, elem_id=f"kv-{KEY}-teacher", elem_classes="kv-part kv-fold"
     ):
@@ -353,7 +350,7 @@ def build_teacher(page: PageBuilder) -> None:
 def connect(page: PageBuilder) -> None:
     """What the widgets do."""
     lab = page.lab
-    page.arrives(lambda visit, given: arrive(lab, visit))
+    page.arrives(lambda visit, inputs: arrive(lab, visit))
     page.on(partial(page["tell"].click, js=NEWS_JS), partial(news, lab), "news")
     page.on(page["back"].click, moving(lab, -1))
     page.on(page["next"].click, moving(lab, 1))
@@ -361,8 +358,8 @@ def connect(page: PageBuilder) -> None:
     page.on(page["replay"].click, partial(replay, lab), "guess")
     page.stream(page["run"].click, partial(run, lab), "guess")
     page.on(page["cancel"].click, cancelled)
-    page.on(page["open-room"].click, lambda visit, given: open_room(lab, visit))
-    page.on(page["close-room"].click, lambda visit, given: close_room(lab, visit))
+    page.on(page["open-room"].click, lambda visit, inputs: open_room(lab, visit))
+    page.on(page["close-room"].click, lambda visit, inputs: close_room(lab, visit))
     page.to_pipeline(page["closer"].click, partial(open_in_pipeline, lab))
 
 

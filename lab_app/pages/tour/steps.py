@@ -21,12 +21,12 @@ from viz.pages import tour
 
 LOG = logging.getLogger("lab_app")
 FOLDER = Path(__file__).resolve().parents[3] / "presets" / "tour"
-WARM_SEED = 1  # another draw than the requests that are shown
+WARM_SEED = 1  # draws other requests than those shown
 
 
 @dataclass(frozen=True)
 class Lecture:
-    """What a teacher wants to know of a step: its goal, how long it takes, and what to ask."""
+    """A step for teachers: its goal, how long it takes, and what to ask."""
 
     goal: str
     minutes: int
@@ -39,12 +39,12 @@ class RunPlan:
 
     Attributes:
         preset: the scenario.
-        methods: beside dense, in the order in which ``viz.pages.tour`` knows them.
-        warm: requests of the set that are sent before, to fill pools.
+        methods: beside dense, in the order that ``viz.pages.tour`` expects.
+        warm: how many requests of the set are sent before, to fill pools.
         repeat: send the request itself before.
         attention: record where the first token was read from.
         offsets: record the true offsets.
-        look_for: the predictions of which one shall come true in the recorded run.
+        look_for: the predictions one of which must come true in the recorded run.
     """
 
     preset: str
@@ -83,15 +83,15 @@ class Step:
         return load_preset(self.run.preset)
 
     def request(self, example: Example | None = None) -> RunRequest:
-        """What the step asks for: with ``example``, else with the request of the recorded run, else with the
-        first of the scenario's set."""
+        """The step's request: for ``example``, else for the recorded run's, else for the first of the
+        scenario's set."""
         preset = self.preset
-        found = example or recorded_example(self) or preset_requests(preset, 1)[0]
+        example_used = example or recorded_example(self) or preset_requests(preset, 1)[0]
         dense = MethodChoice("dense", {})
         return RunRequest(
-            preset.pipeline, dict(found.values), (dense, *self.run.methods),
+            preset.pipeline, dict(example_used.values), (dense, *self.run.methods),
             decoding=Decoding(max_new_tokens=preset.pipeline.longest_answer),
-            expected=found.answer, probe_attention=self.run.attention,
+            expected=example_used.answer, probe_attention=self.run.attention,
             probe_offsets=self.run.offsets,
         )  # fmt: skip
 
@@ -99,7 +99,7 @@ class Step:
 def prepare(
     engine: Engine, step: Step, request: RunRequest, cancel: threading.Event | None = None
 ) -> Iterator[Event]:
-    """What is sent before a step's request, so that there is something to reuse."""
+    """Send what comes before a step's request, so that there is something to reuse."""
     if step.run.repeat:
         first = dataclasses.replace(
             request, methods=request.methods[:1], probe_offsets=False, probe_attention=False
@@ -116,7 +116,7 @@ def read_steps(path: Path) -> tuple[Step, ...]:
     Raises:
         TypeError, ValueError, KeyError: the file is no tour.
     """
-    found = []
+    result = []
     for row in yaml.safe_load(path.read_text(encoding="utf-8")):
         body: dict[str, Any] = dict(row)
         run, lecture = dict(body.pop("run")), dict(body.pop("teacher"))
@@ -125,8 +125,8 @@ def read_steps(path: Path) -> tuple[Step, ...]:
         plan = RunPlan(methods=methods, look_for=look_for, **run)
         ask = tuple(lecture.pop("ask"))
         body["text"] = tuple(body["text"])
-        found.append(Step(run=plan, teacher=Lecture(ask=ask, **lecture), **body))
-    return tuple(found)
+        result.append(Step(run=plan, teacher=Lecture(ask=ask, **lecture), **body))
+    return tuple(result)
 
 
 def _method(row: Mapping[str, Any]) -> MethodChoice:
@@ -144,7 +144,7 @@ def steps() -> tuple[Step, ...]:
 
 @cache
 def recorded(key: str, folder: Path = FOLDER) -> RunRecord | None:
-    """The recorded run of a step, if there is one that can be read and fits what the step runs now."""
+    """The recorded run of a step; None if it cannot be read or has other methods than the step."""
     path = folder / f"{key}.kvrun"
     if not path.is_file():
         return None
@@ -161,7 +161,7 @@ def recorded(key: str, folder: Path = FOLDER) -> RunRecord | None:
 
 
 def recorded_example(step: Step) -> Example | None:
-    """The request of a step's recorded run, while the scenario still takes it."""
+    """The request of a step's recorded run, if the scenario still accepts it."""
     record = recorded(step.key)
     if record is None:
         return None

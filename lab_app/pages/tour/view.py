@@ -1,4 +1,4 @@
-"""What a visit's tour remembers, and how the page of its step looks."""
+"""The state of a visit's tour, and the page of its step."""
 
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,64 +21,64 @@ KEY = "tour"
 
 @dataclass
 class TourState:
-    """What a visit's tour remembers. ``shown``: by step, the token of the run and whether it was live."""
+    """What a visit's tour remembers. ``runs``: by step, the token of its run and whether it was live."""
 
     step: int = 0
-    chosen: dict[str, str] = field(default_factory=dict)
-    shown: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    guesses: dict[str, str] = field(default_factory=dict)
+    runs: dict[str, tuple[str, bool]] = field(default_factory=dict)
     room: str = ""
     member: str = ""
     leads: bool = False
-    running: bool = False  # a step, now or when its turn comes
+    running: bool = False  # also while the step waits for the model
 
 
-def state(visit: Visit) -> TourState:
+def state_of(visit: Visit) -> TourState:
     """The visit's tour."""
-    found: TourState = visit.pages.setdefault(KEY, TourState())
-    return found
+    state: TourState = visit.pages.setdefault(KEY, TourState())
+    return state
 
 
 def room_of(lab: VisitStore, visit: Visit) -> Room | None:
-    """The class room that the visit is in, while it is open."""
-    mine = state(visit)
-    return lab.rooms.find(mine.room) if mine.room else None
+    """The class room that the visit is in, if it is still open."""
+    state = state_of(visit)
+    return lab.rooms.find(state.room) if state.room else None
 
 
 def render_step(lab: VisitStore, visit: Visit, note: str = "") -> Update:
     """The whole page for the visit's step, prediction and run."""
-    mine, room = state(visit), room_of(lab, visit)
-    if mine.room and room is None:
-        mine.room, mine.leads, note = "", False, words.ROOM_GONE
-    led = room is not None and not mine.leads
+    state, room = state_of(visit), room_of(lab, visit)
+    if state.room and room is None:
+        state.room, state.leads, note = "", False, words.ROOM_GONE
+    led = room is not None and not state.leads
     if room is not None:
-        mine.step = room.step
+        state.step = room.step
     every = steps()
-    step = every[mine.step]
-    chosen = mine.chosen.get(step.key)
+    step = every[state.step]
+    guess = state.guesses.get(step.key)
     if room is not None and led:
-        chosen = room.vote_of(mine.member)
-    found = shown_run(visit, room, step)
-    committed = chosen is not None
+        guess = room.vote_of(state.member)
+    run = shown_run(visit, room, step)
+    committed = guess is not None
     update: Update = {
-        "steps": tour_html.steps_nav(every, mine.step, list(mine.shown), led),
-        "lesson": lesson(mine.step),
+        "steps": tour_html.steps_nav(every, state.step, list(state.runs), led),
+        "lesson": lesson(state.step),
         "guess.label": step.question,
-        "guess.choices": [(said, key) for key, said in step.choices.items()],
-        "guess": chosen,
-        "guess.interactive": not committed and not (led and found is not None),
-        "vote.visible": led and not committed and found is None,
+        "guess.choices": [(answer, key) for key, answer in step.choices.items()],
+        "guess": guess,
+        "guess.interactive": not committed and not (led and run is not None),
+        "vote.visible": led and not committed and run is None,
         "run.visible": not led,
         "run": run_label(room, committed),
         "replay.visible": not led and recorded(step.key) is not None,
         "replay": replay_label(room, committed),
         "cancel.visible": False,
-        "back.visible": not led and mine.step > 0,
-        "next.visible": not led and mine.step + 1 < len(every),
+        "back.visible": not led and state.step > 0,
+        "next.visible": not led and state.step + 1 < len(every),
         "status": html.status(note, "note") if note else "",
         "errors": {},
-        "tally": tally_card(room, step, mine, found),
+        "tally": tally_card(room, step, state, run),
     }
-    return update | room_card(room, mine) | _results(visit, room, step, found, chosen)
+    return update | room_card(room, state) | _results(visit, room, step, run, guess)
 
 
 @cache
@@ -102,62 +102,62 @@ def shown_run(visit: Visit, room: Room | None, step: Step) -> tuple[RunRecord, b
     """The run on the screen, and whether it was live."""
     if room is not None:
         return (room.reveal.record, room.reveal.live) if room.reveal is not None else None
-    token, was_live = state(visit).shown.get(step.key, ("", False))
+    token, was_live = state_of(visit).runs.get(step.key, ("", False))
     record = visit.records.get(token) if was_live else recorded(step.key) if token else None
     return (record, was_live) if record is not None else None
 
 
-def tally_card(room: Room | None, step: Step, mine: TourState, found: tuple[RunRecord, bool] | None) -> str:
-    if room is None or (found is None and not mine.leads):
+def tally_card(room: Room | None, step: Step, state: TourState, run: tuple[RunRecord, bool] | None) -> str:
+    if room is None or (run is None and not state.leads):
         return tour_html.waiting(room) if room is not None else ""
-    right = describe_step(step.key, found[0]).choice if found is not None else None
+    right = describe_step(step.key, run[0]).choice if run is not None else None
     return tour_html.tally(step, room.tally(), len(room.members), right)
 
 
-def room_card(room: Room | None, mine: TourState) -> Update:
+def room_card(room: Room | None, state: TourState) -> Update:
     return {
-        "room": tour_html.room_card(room, mine.leads) if room is not None else "",
+        "room": tour_html.room_card(room, state.leads) if room is not None else "",
         "open-room.visible": room is None,
-        "close-room.visible": room is not None and mine.leads,
+        "close-room.visible": room is not None and state.leads,
     }
 
 
 def _results(
-    visit: Visit, room: Room | None, step: Step, found: tuple[RunRecord, bool] | None, chosen: str | None
+    visit: Visit, room: Room | None, step: Step, run: tuple[RunRecord, bool] | None, guess: str | None
 ) -> Update:
     """The run's sentences and figures, or nothing yet."""
-    if found is None:
+    if run is None:
         return {
             "reveal": "", "comparison": "", "takeaway": "", "strip": {"html": ""}, "figures": payload([]),
             "closer-row.visible": False,
         }  # fmt: skip
-    record, was_live = found
-    said = describe_step(step.key, record)
+    record, was_live = run
+    outcome = describe_step(step.key, record)
     update: Update = {
-        "reveal": tour_html.reveal(step, said, chosen, record, was_live, notes(step, record, was_live)),
+        "reveal": tour_html.reveal(step, outcome, guess, record, was_live, notes(step, record, was_live)),
         "takeaway": tour_html.takeaway(step),
-        "closer-row.visible": room is None or state(visit).leads,
+        "closer-row.visible": room is None or state_of(visit).leads,
     }
     if room is not None and room.reveal is not None and room.reveal.drawn is not None:
         return update | dict(room.reveal.drawn)
-    drawn: Update = {
-        "comparison": comparison_html(record) if said.texts else "",
-        "strip": {"html": strip_html(record, said.strip) if said.strip is not None else ""},
-        "figures": payload(said.views),
+    figures: Update = {
+        "comparison": comparison_html(record) if outcome.texts else "",
+        "strip": {"html": strip_html(record, outcome.strip) if outcome.strip is not None else ""},
+        "figures": payload(outcome.views),
     }
     if room is not None and room.reveal is not None:
-        room.reveal.drawn = drawn  # a hundred students ask for the same
-    return update | drawn
+        room.reveal.drawn = figures  # every student gets the same
+    return update | figures
 
 
 def notes(step: Step, record: RunRecord, was_live: bool) -> list[str]:
-    """What a reader should know before trusting the run."""
+    """Caveats of the run: why its request was picked, and whether the wording has changed."""
     out = []
-    kept = recorded(step.key)
+    recording = recorded(step.key)
     if (
-        kept is not None
-        and kept.request.values == record.request.values
-        and describe_step(step.key, kept).shows
+        recording is not None
+        and recording.request.values == record.request.values
+        and describe_step(step.key, recording).shows
     ):
         out.append(words.PICKED)
     if not was_live and record.request.pipeline != step.preset.pipeline.unrolled:

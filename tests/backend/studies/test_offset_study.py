@@ -27,7 +27,7 @@ from backend.studies.offset_estimates import METHODS, approximate
 from backend.studies.offsets import nearest_tokens, needed_bytes, offset_study, sample_offsets
 from lab_app.pages.pipeline.form import Form
 from lab_app.pages.pipeline.sections import offset_study as tab
-from lab_app.pages.pipeline.state import state
+from lab_app.pages.pipeline.state import state_of
 from lab_app.ui.validation import Problems
 from lab_app.visits.visits import Visit, VisitStore
 from viz.base.figure import FigureView, card_html
@@ -465,7 +465,7 @@ def test_a_token_moves_every_figure_and_its_choice_holds(visit: Visit, record: O
     after = {view["key"]: view["figure"] for view in moved["view_study"]["views"]}
     changed = {key for key in before if before[key] != after[key]}
     assert changed == {"study_by_layer", "study_similar", "study_tokens", "study_heads"}
-    pressed = f'data-pick="{state(visit).study_token}" aria-pressed="true"'
+    pressed = f'data-pick="{state_of(visit).study_token}" aria-pressed="true"'
     assert pressed in moved["study_tokens"]["html"]
     assert pressed in tab.show_focus(visit, "1", "2:1")["study_tokens"]["html"]
     for odd in (-1, 10**6, None, "x", True, float("nan"), float("inf")):

@@ -14,7 +14,7 @@ import pytest
 
 from backend.base.errors import LabError
 from lab_app.cli.main import main
-from lab_app.pages.logs.page import found_html, opened, read
+from lab_app.pages.logs.page import findings_html, new_state, read_log
 from viz.logs.session import session_html
 
 LOGS, PARTS = 2000, 10
@@ -57,9 +57,9 @@ def test_damaged_logs_end_in_an_answer_or_a_sentence(
             ends[f"command {status}"] += 1
             if number % 4 == 0:
                 try:
-                    mine = opened(read(content))
-                    found_html(mine)
-                    session_html(mine.log, mine.session, mine.picked)
+                    mine = new_state(read_log(content))
+                    findings_html(mine)
+                    session_html(mine.log, mine.session, mine.pair)
                     ends["page"] += 1
                 except LabError as error:
                     assert 10 < len(str(error)) < 2000  # noqa: PT017

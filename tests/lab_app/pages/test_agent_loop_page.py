@@ -21,7 +21,7 @@ METHODS = ["prefix", "naive"]
 
 
 def given(visit: Visit, **changes: Any) -> dict[str, Any]:
-    asked = agent_loop.state(visit).example
+    asked = agent_loop.state_of(visit).example
     question = asked.values[QUESTION] if asked else "How much are pens?"
     return {"question": question, "methods": METHODS, "options": {}, "mode": "pinned", "turns": 3} | changes
 
@@ -57,7 +57,7 @@ def test_the_page_is_registered() -> None:
 
 
 def test_next_goes_through_the_set_with_known_answers(visit: Visit) -> None:
-    first = agent_loop.state(visit).example
+    first = agent_loop.state_of(visit).example
     assert first is not None
     assert first.answer is not None
     assert agent_loop.read(visit, given(visit)).expected == first.answer

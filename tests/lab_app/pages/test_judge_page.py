@@ -32,8 +32,8 @@ from lab_app.pages.judge import risk_gate as judge_gate
 from lab_app.pages.judge.layout import build_results
 from lab_app.pages.judge.page import JudgeState
 from lab_app.pages.pipeline.form import read_request
-from lab_app.pages.pipeline.form_json import asks, form_from_json
-from lab_app.pages.pipeline.state import state as pipeline_state
+from lab_app.pages.pipeline.form_json import form_from_json, request_key
+from lab_app.pages.pipeline.state import state_of as pipeline_state
 from lab_app.ui.page import PageBuilder
 from lab_app.visits.visits import StoredResult, Visit, VisitStore
 from viz.judge.disagreement import gate_panel, gate_words
@@ -311,8 +311,8 @@ def test_a_typed_example_is_judged(real: VisitStore) -> None:
     assert last["run.visible"] is True
     assert last["status"] == ""
     assert list(mine.records) == ["identity", "shuffle 0"]
-    assert mine.judged is not None
-    row = mine.judged.row
+    assert mine.last_order is not None
+    row = mine.last_order.row
     assert [o.method for o in row.outcomes] == ["dense", "naive", "kvcomm"] * 2
     assert row.outcomes[3].layout == Order("shuffle", 0).layout(1, 3)
     assert [c.right for c in row.problem.candidates] == [False, True, True]
@@ -371,7 +371,7 @@ def test_a_judged_set_is_opened_with_the_setup_that_asks_it(real: VisitStore) ->
     assert [form.values[f"candidate_{slot}"] for slot in (1, 2, 3, 4)] == [
         texts[n - 1] for n in Order("shuffle", 0).layout(1, 4)
     ]
-    assert asks(read_request(form, example)) == asks(visit.record.request)
+    assert request_key(read_request(form, example)) == request_key(visit.record.request)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -380,10 +380,10 @@ def test_every_protocol_is_judged(protocol: str, real: VisitStore) -> None:
     visit.pages[judge.KEY] = mine = JudgeState()
     last = merged(judge.run(real, visit, made(TEXTS, protocol=protocol, slots_only=True)))
     assert "verdict" in last, last
-    assert mine.ran is not None
-    assert (mine.ran.protocol, mine.ran.slots_only) == (protocol, True)
-    assert mine.judged is not None
-    assert len(mine.judged.row.outcomes) == 4
+    assert mine.request is not None
+    assert (mine.request.protocol, mine.request.slots_only) == (protocol, True)
+    assert mine.last_order is not None
+    assert len(mine.last_order.row.outcomes) == 4
     record = mine.records["identity"]
     assert record.request.slots_only
 
@@ -416,10 +416,10 @@ def test_candidates_are_written_and_judged_as_such(real: VisitStore) -> None:
     shown = merged(judge.write(real, visit, given))
     texts = shown["text"]
     assert all(texts)
-    assert mine.written is not None
-    assert mine.written.regime == "progressive"
+    assert mine.draft is not None
+    assert mine.draft.regime == "progressive"
     sent = made(texts, source="progressive", order="identity")
-    assert judge.read(visit, sent).problems == (mine.written,)
+    assert judge.read(visit, sent).problems == (mine.draft,)
     assert "Written by the model" in judge.refresh(visit, sent)["source-help"]
     # an edited text has no cache of its own, and what was written otherwise is not this
     for other in ({"text": ["Other.", texts[1]]}, {"source": "parallel"}, {"question": "What is 1 + 1?"}):
@@ -474,18 +474,19 @@ def test_a_gate_is_trained_on_the_judged_set(visit: Visit) -> None:
     told = {}
     for threshold in (0.0, 1.0):
         given = {"gate_target": "every method", "gate_threshold": threshold}
-        first = judge_gate.moved(visit, given)["view_gate"]["views"][0]
+        first = judge_gate.move_threshold(visit, given)["view_gate"]["views"][0]
         assert first["key"] == "risk_trade"
         told[threshold] = first["finding"]
     assert "copies 90\N{NO-BREAK SPACE}% of the tokens" in told[0.0]
     assert "copies 0\N{NO-BREAK SPACE}% of the tokens" in told[1.0]
     assert (
-        "0 to 1" in judge_gate.moved(visit, {"gate_target": "naive", "gate_threshold": None})["gate_status"]
+        "0 to 1"
+        in judge_gate.move_threshold(visit, {"gate_target": "naive", "gate_threshold": None})["gate_status"]
     )
-    assert "gate_threshold" in judge_gate.chosen(visit, {"gate_target": "naive", "gate_threshold": 0.5})
-    gone = judge_gate.untrained(visit)
+    assert "gate_threshold" in judge_gate.choose_gate(visit, {"gate_target": "naive", "gate_threshold": 0.5})
+    gone = judge_gate.reset_gate(visit)
     assert gone["gate_set.visible"] is False
-    assert "nothing to learn" in judge_gate.moved(visit, {"gate_threshold": 0.5})["gate_status"]
+    assert "nothing to learn" in judge_gate.move_threshold(visit, {"gate_threshold": 0.5})["gate_status"]
 
 
 def test_a_set_without_flips_has_nothing_to_learn(visit: Visit) -> None:

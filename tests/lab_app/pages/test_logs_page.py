@@ -54,8 +54,8 @@ def log_of(*prompts: str) -> bytes:
 
 
 def test_the_page_opens_with_the_labs_own_agents_in_three_formats(visit: Any) -> None:
-    shown = page.render_log(page.state(visit))
-    log = page.state(visit).log
+    shown = page.render_log(page.state_of(visit))
+    log = page.state_of(visit).log
     assert log.xray.formats == ("Anthropic messages", "OTLP spans", "OpenAI chat")
     assert (len(log.sessions), len(log.xray.calls), log.xray.skipped) == (6, 24, 0)
     assert {missed.kind for missed in log.xray.missed} >= {"time stamp"}
@@ -90,7 +90,7 @@ def test_an_own_file_takes_the_examples_place_and_bad_lines_are_told(visit: Any)
     assert shown["status"] == ""
     assert "line held no call" in shown["verdict"]
     assert "time stamp" in shown["calls"]["html"]
-    assert page.state(visit).picked == (0, 1)
+    assert page.state_of(visit).pair == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -105,24 +105,24 @@ def test_an_own_file_takes_the_examples_place_and_bad_lines_are_told(visit: Any)
     ],
 )
 def test_a_file_that_is_no_log_leaves_the_log_before(visit: Any, content: bytes, said: str) -> None:
-    page.state(visit)
-    before = page.state(visit)
+    page.state_of(visit)
+    before = page.state_of(visit)
     shown = page.upload(visit, {"upload": content})
     assert list(shown) == ["status"]
     assert said in shown["status"]
-    assert page.state(visit) is before
+    assert page.state_of(visit) is before
 
 
 def test_a_call_is_laid_beside_the_one_chosen_before(visit: Any) -> None:
-    page.state(visit)
-    first = page.state(visit).picked
+    page.state_of(visit)
+    first = page.state_of(visit).pair
     assert first is not None
     page.pick(visit, {}, SimpleNamespace(token=0))
-    assert page.state(visit).picked == (first[1], 0)
+    assert page.state_of(visit).pair == (first[1], 0)
     for bad in (99, "0", None, True):
         assert page.pick(visit, {}, SimpleNamespace(token=bad)) == {}
     assert "calls" in page.refresh(visit, boxes(pick_session="2"))
-    assert page.state(visit).session == "request-3"
+    assert page.state_of(visit).session == "request-3"
     for same in ("2", "99", "x"):
         assert "calls" not in page.refresh(visit, boxes(pick_session=same))
 
@@ -133,7 +133,7 @@ def test_a_call_is_laid_beside_the_one_chosen_before(visit: Any) -> None:
 @pytest.mark.slow
 def test_sampled_calls_are_read_and_the_verdict_is_the_records(lab: VisitStore, reader: Visit) -> None:
     steps = list(page.run(lab, reader, boxes(sample=4)))
-    found = page.state(reader).read
+    found = page.state_of(reader).reading
     assert found is not None
     assert {row.method for row in found.rows} == {"naive", "prefix"}
     assert len(found.of("naive")) == 4
@@ -150,7 +150,7 @@ def test_sampled_calls_are_read_and_the_verdict_is_the_records(lab: VisitStore, 
     assert page.refresh(reader, boxes(sample=4))["status"] == ""
     assert "Edited since" in page.refresh(reader, boxes(sample=5))["status"]
     shown = page.upload(reader, {"upload": log_of("Another prompt.")})
-    assert page.state(reader).read is None
+    assert page.state_of(reader).reading is None
     assert "Press Run" in shown["verdict"]
 
 
@@ -167,7 +167,7 @@ def test_layouts_are_tried_where_that_is_asked_for(lab: VisitStore, reader: Visi
     rows = [{"agent": "a", "session_id": f"{n}", "messages": messages} for n, messages in enumerate(said)]
     page.upload(reader, {"upload": "\n".join(map(json.dumps, rows)).encode()})
     *_, done, _ = page.run(lab, reader, boxes(sample=2, methods=["naive"], layouts=True))
-    found = page.state(reader).read
+    found = page.state_of(reader).reading
     assert found is not None
     assert "move what changes in the system prompt to the end" in {row.layout for row in found.laid}
     assert "Would another layout change the answers?" in done["answers"]
@@ -178,7 +178,7 @@ def test_layouts_are_tried_where_that_is_asked_for(lab: VisitStore, reader: Visi
 @pytest.mark.slow
 def test_the_budget_and_cancel_end_the_reading(lab: VisitStore, reader: Visit) -> None:
     list(page.run(lab, reader, boxes(budget=100)))
-    found = page.state(reader).read
+    found = page.state_of(reader).reading
     assert found is not None
     assert found.spent
     assert 1 <= len(found.of("naive")) < 6
@@ -189,7 +189,7 @@ def test_the_budget_and_cancel_end_the_reading(lab: VisitStore, reader: Visit) -
             reader.cancel.set()
             break
     assert any("topped" in step.get("status", "") for step in steps)
-    assert page.state(reader).read is found
+    assert page.state_of(reader).reading is found
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_what_is_wrong_stands_beside_its_box(
     assert list(told) == [field]
     steps = list(page.run(lab, reader, boxes(**changes)))
     assert any(step.get("errors") == told for step in steps)
-    assert page.state(reader).read is None
+    assert page.state_of(reader).reading is None
     if field == "sample":
         with pytest.raises(Problems):
-            page.asked(reader, boxes(**changes))
+            page.read_request(reader, boxes(**changes))

@@ -28,7 +28,7 @@ from lab_app.pages.pipeline.method_options import read_copies
 from lab_app.pages.pipeline.results import results
 from lab_app.pages.pipeline.sections import proximity
 from lab_app.pages.pipeline.sharing.actions import Sharing
-from lab_app.pages.pipeline.state import state
+from lab_app.pages.pipeline.state import state_of
 from lab_app.ui.one_run import cancelled
 from lab_app.ui.scenarios import USUAL_WARM
 from lab_app.ui.types import Update
@@ -173,11 +173,11 @@ def test_pools_that_come_filled_cost_nothing_before_a_run(
 
 
 def test_several_requests_are_run_one_by_one_and_counted(handlers: Handlers, visit: Visit) -> None:
-    first = state(visit).next_example
+    first = state_of(visit).next_example
     updates = list(handlers.run_many(visit, make_form(visit, many_count=3)))
     tallies = [u["tally"] for u in updates if u.get("tally")]
     assert [f"{n} of 3 requests" in page for n, page in enumerate(tallies, 1)] == [True] * 3
-    assert state(visit).next_example == first + 3
+    assert state_of(visit).next_example == first + 3
     asked = {u["value_0"] for u in updates if "value_0" in u}
     assert len(asked) == 3
     assert visit.record is not None
@@ -537,7 +537,7 @@ def with_gallery(tmp_path: Path) -> Handlers:
 
 def as_sent(update: Update, visit: Visit, **changes: Any) -> Form:
     """The bench as the browser would send it back after an update."""
-    values = {name: update[f"value_{slot}"] for slot, name in enumerate(state(visit).value_names)}
+    values = {name: update[f"value_{slot}"] for slot, name in enumerate(state_of(visit).value_names)}
     templates = tuple(update[f"template_{slot}"] for slot in range(AGENT_SLOTS))
     made = Form(
         update["preset"], values, templates, update["declared"], tuple(update.get("methods", ("naive",))),
@@ -577,7 +577,7 @@ def test_a_checked_example_fills_the_bench(with_gallery: Handlers) -> None:
     assert "copy and reposition" in update["gallery_note"]
     form = as_sent(update, visit)
     assert form.values == preset_requests(preset, 1)[0].values
-    request = forms.read_request(form, state(visit).example)
+    request = forms.read_request(form, state_of(visit).example)
     assert request.expected == "1 and 2 and 3 and 4"
     assert [m.name for m in request.methods] == ["dense", "naive", "kvcomm"]
     assert "copy and reposition" in with_gallery.refresh(visit, form)["gallery_note"]
@@ -604,7 +604,7 @@ def test_leaving_a_checked_example_clears_the_choice(leave: str, with_gallery: H
         "none": lambda: with_gallery.scenarios.choose_example(visit, make_form(visit), ""),
         "effect": lambda: with_gallery.scenarios.choose_effect(visit, "harmless"),
     }[leave]()
-    assert state(visit).checked is None
+    assert state_of(visit).gallery_entry is None
     assert update.get("pick_example.value", update.get("pick_example", ((), ""))[1]) == ""
     assert with_gallery.refresh(visit, as_sent(filled | update, visit))["gallery_note"] == ""
 
@@ -617,7 +617,7 @@ def test_harmless_examples_say_so(with_gallery: Handlers) -> None:
     assert "both answer" in update["gallery_note"]
     assert update["value_0"].startswith("def f(n):\n    for "), "a program keeps its lines"
     assert (
-        forms.read_request(as_sent(update, visit), state(visit).example).values["user_question"]
+        forms.read_request(as_sent(update, visit), state_of(visit).example).values["user_question"]
         == update["value_0"]
     )
 
@@ -683,12 +683,12 @@ def test_every_scenario_fits_the_bench(handlers: Handlers, visit: Visit) -> None
         pipeline = load_preset(name).pipeline
         assert len(pipeline.agents) <= AGENT_SLOTS
         assert len(pipeline.inputs) <= VALUE_SLOTS
-        assert state(visit).value_names[0] == "user_question"
-        assert sorted(state(visit).value_names) == sorted(pipeline.inputs)
+        assert state_of(visit).value_names[0] == "user_question"
+        assert sorted(state_of(visit).value_names) == sorted(pipeline.inputs)
         form = as_sent(update, visit)
         fits = load_preset(name).model == "embedded"  # others are too long for this model, and say so
         assert handlers.refresh(visit, form)["errors"] == {} or not fits
-        assert forms.read_request(form, state(visit).example).expected == state(visit).example.answer  # type: ignore[union-attr]
+        assert forms.read_request(form, state_of(visit).example).expected == state_of(visit).example.answer  # type: ignore[union-attr]
 
 
 def test_attention_is_recorded_unasked_where_it_is_cheap() -> None:
@@ -761,11 +761,12 @@ def test_a_change_that_needs_a_run_says_so(handlers: Handlers, visit: Visit, mon
             raise OptionError("not held", field=field)
 
         monkeypatch.setattr(visit.engine, "revise", refuse)
-        state(visit).seconds, state(visit).own = seconds, ""
+        state_of(visit).seconds, state_of(visit).run_token = seconds, ""
         told = last(live.change(visit, moved, ("", "", ""), lambda: iter([{"running": True}])))
         assert ("running" in told) == begins
         assert ("edited since" in told.get("status", "")) == (not begins)
-    state(visit).own = visit.shown or ""  # what a run of this visit left is gone: it is not run over and over
+    # what a run of this visit left is gone: it is not run over and over
+    state_of(visit).run_token = visit.shown or ""
     assert "edited since" in last(live.change(visit, moved, ("", "", ""), never))["status"]
     wrong = dataclasses.replace(form, options={"kvcomm": {"gamma": 7}})
     assert "edited since" in last(live.change(visit, wrong, ("", "", ""), never))["status"]
@@ -877,6 +878,6 @@ def test_the_shipped_opening_run_is_what_the_form_asks() -> None:
     visit = handlers.lab.visit(visit_id)
     form = as_sent(update, visit, methods=("naive", "kvcomm"), turns=update["turns"])
     handlers.refresh(visit, form)
-    assert state(visit).ran is not None, "so that edits beside it are told"
+    assert state_of(visit).run_form is not None, "so that edits beside it are told"
     edited = dataclasses.replace(form, values={"user_question": "Something else?"})
     assert "edited since" in handlers.refresh(visit, edited)["status"]

@@ -34,8 +34,8 @@ from lab_app.pages.pipeline.form import Form
 from lab_app.pages.pipeline.form_json import form_from_json, form_to_json, from_record, ordered
 from lab_app.pages.pipeline.handlers import Handlers
 from lab_app.pages.pipeline.layout import build_page
-from lab_app.pages.pipeline.sharing.actions import STORED_OF_A_VISIT, Sharing, restored
-from lab_app.pages.pipeline.state import state
+from lab_app.pages.pipeline.sharing.actions import STORED_OF_A_VISIT, Sharing, restore
+from lab_app.pages.pipeline.state import state_of
 from lab_app.pages.pipeline.undo import Step, UndoStack
 from lab_app.visits.visits import Visit, VisitStore
 from viz.run.report import report_html as report
@@ -163,11 +163,11 @@ BAD: list[Any] = [
 def test_a_bench_of_another_kind_is_refused(body: Any, sharing: Sharing, visit: Visit) -> None:
     with pytest.raises(RecordError):
         form_from_json(body)
-    before = state(visit).value_names
-    told = sharing.arrived(visit, carried("c=" + to_link(body)) if body != BAD[14] else "{")
+    before = state_of(visit).value_names
+    told = sharing.arrive(visit, carried("c=" + to_link(body)) if body != BAD[14] else "{")
     assert "kv-status-error" in told["status"]
     assert "<b>" not in told["status"]
-    assert state(visit).value_names == before, "nothing on the bench was changed"
+    assert state_of(visit).value_names == before, "nothing on the bench was changed"
 
 
 # -- links
@@ -182,14 +182,14 @@ def test_a_link_brings_the_bench_and_its_known_answer(
     assert link.startswith("c=")
     assert not list((lab.shared._files).iterdir()), "nothing is stored"  # type: ignore[union-attr]
     other = lab.open()
-    update = sharing.arrived(other, carried(link))
+    update = sharing.arrive(other, carried(link))
     assert (update["preset"], update["seed"], update["methods"]) == ("math-3", 7, ["kvcomm"])
     assert update["template_1"] == edited[1]
     assert update["value_0"] == "" or update["values"][0].text == form.values["user_question"]
-    assert state(other).example is not None
-    assert state(visit).example is not None
-    assert state(other).example.answer == state(visit).example.answer
-    assert state(other).value_names == ("user_question",)
+    assert state_of(other).example is not None
+    assert state_of(visit).example is not None
+    assert state_of(other).example.answer == state_of(visit).example.answer
+    assert state_of(other).value_names == ("user_question",)
     assert other.record is None
 
 
@@ -198,7 +198,7 @@ def test_a_long_bench_is_stored_where_there_is_a_place(sharing: Sharing, visit: 
     form = whole(make_form(visit, values={"user_question": long}, turns=1, weights=OWN))
     link = fragment(sharing.link(visit, form))
     assert link.startswith("r=")
-    assert sharing.arrived(sharing.lab.open(), carried(link))["values"][0].text == long
+    assert sharing.arrive(sharing.lab.open(), carried(link))["values"][0].text == long
     without = Sharing(VisitStore(FakeModel, FakeSession))
     told = without.link(without.lab.open(), form)["share_link"]
     assert "a link carries up to 6,000" in told
@@ -213,7 +213,7 @@ def test_a_stored_run_shows_the_same_figures_to_another_visitor(
     link = fragment(sharing.share(visit))
     assert link.startswith("r=")
     other = lab.open()
-    update = sharing.arrived(other, carried(link))
+    update = sharing.arrive(other, carried(link))
     for name in ("verdict", "comparison", "strip", "view_play"):
         assert update[name] == mine[name], name
     assert other.engine.requests == [], "nothing was run to show it"  # type: ignore[attr-defined]
@@ -225,10 +225,10 @@ def test_a_stored_run_shows_the_same_figures_to_another_visitor(
 
 def test_links_of_nothing_are_told(sharing: Sharing, visit: Visit) -> None:
     for address in ("r=" + "x" * 24, "c=1AAAA", "c=", "r=../x", "q=1"):
-        update = sharing.arrived(visit, carried(address))
+        update = sharing.arrive(visit, carried(address))
         assert "kv-status-error" in update["status"], address
     without = Sharing(VisitStore(FakeModel, FakeSession))
-    assert "keeps none" in without.arrived(without.lab.open(), carried("r=" + "x" * 24))["status"]
+    assert "keeps none" in without.arrive(without.lab.open(), carried("r=" + "x" * 24))["status"]
 
 
 def test_a_lab_without_a_folder_says_what_to_do_instead(visit: Visit) -> None:
@@ -351,18 +351,18 @@ def test_undo_puts_every_box_back(sharing: Sharing, visit: Visit, lab: VisitStor
         visit, dataclasses.replace(first, templates=templates(t0="gone {user_question}"))
     )
     assert update["undo.interactive"] is True
-    known = state(visit).example
-    state(visit).example = None
+    known = state_of(visit).example
+    state_of(visit).example = None
     back = sharing.undo(visit, dataclasses.replace(first, templates=templates(t0="gone {user_question}")))
     assert back["template_0"] == first.templates[0]
     assert (back["undo.interactive"], back["redo.interactive"]) == (False, True)
-    assert state(visit).example == known, "the known answer comes back with its request"
+    assert state_of(visit).example == known, "the known answer comes back with its request"
     assert sharing.redo(visit, first)["template_0"] == "gone {user_question}"
 
 
 def test_a_wrong_template_is_restored_as_it_was_typed(visit: Visit) -> None:
     wrong = "{user_question} {user_question}"
-    update = restored(visit, Step(whole(make_form(templates=templates(t0=wrong), turns=1))))
+    update = restore(visit, Step(whole(make_form(templates=templates(t0=wrong), turns=1))))
     assert update["template_0"] == wrong
 
 
@@ -380,16 +380,16 @@ def test_a_reload_loses_neither_edits_nor_the_run(sharing: Sharing, visit: Visit
     kept = draft(form, run=visit.shown, typed={"value_0": "Typed while the server was away"})
     kept["bench"]["known"] = "42"
     other = lab.open()
-    update = sharing.arrived(other, carried("", kept))
+    update = sharing.arrive(other, carried("", kept))
     assert (update["template_0"], update["seed"]) == ("Mine: {user_question}", 3)
     assert other.record is not None
     assert other.record.id == visit.record.id  # type: ignore[union-attr]
     assert update["values"][0].text == "Typed while the server was away"
     assert "Edited: no known answer" in update["known"]
-    gone = sharing.arrived(lab.open(), carried("", {**kept, "run": "no such token"}))
+    gone = sharing.arrive(lab.open(), carried("", {**kept, "run": "no such token"}))
     assert gone["template_0"] == "Mine: {user_question}"
     assert "comparison" not in gone
-    elsewhere = sharing.arrived(lab.open(), carried("", {**kept, "scenario": "Another one"}))
+    elsewhere = sharing.arrive(lab.open(), carried("", {**kept, "scenario": "Another one"}))
     assert elsewhere["values"][0].text == form.values["user_question"], "these texts are another scenario's"
 
 
@@ -397,9 +397,9 @@ def test_a_link_wins_over_the_tabs_memory_until_it_is_edited(sharing: Sharing, v
     linked = whole(make_form(visit, seed=5, turns=1, weights=OWN))
     address = fragment(sharing.link(visit, linked))
     own = draft(dataclasses.replace(linked, seed=6))
-    assert sharing.arrived(visit, carried(address, own))["seed"] == 5
-    assert sharing.arrived(visit, carried(address, {**own, "address": address}))["seed"] == 6
-    assert sharing.arrived(visit, carried("", {**own, "address": address}))["seed"] == 6
+    assert sharing.arrive(visit, carried(address, own))["seed"] == 5
+    assert sharing.arrive(visit, carried(address, {**own, "address": address}))["seed"] == 6
+    assert sharing.arrive(visit, carried("", {**own, "address": address}))["seed"] == 6
 
 
 JUNK = st.none() | st.integers() | st.text(max_size=9) | st.lists(st.text(max_size=3), max_size=2)
@@ -416,7 +416,7 @@ CARRIED = st.fixed_dictionaries({}, optional={"address": JUNK, "draft": DRAFT | 
 @settings(max_examples=40)
 def test_whatever_a_browser_carries_is_answered(text: str) -> None:
     sharing = Sharing(VisitStore(FakeModel, FakeSession))
-    update = sharing.arrived(sharing.lab.open(), text)
+    update = sharing.arrive(sharing.lab.open(), text)
     assert set(update) <= {"status"} or "preset" in update
 
 
@@ -486,8 +486,8 @@ def test_duplicated_columns_and_the_pinned_one_travel_in_a_link(visit: Visit) ->
     repaired = (dataclasses.replace(copies[0], exact="3/agent_2_current/1-2/keys"),)
     mended = dataclasses.replace(form, copies=repaired)
     assert form_from_json(json.loads(json.dumps(form_to_json(mended))))[0].copies == repaired
-    assert restored(visit, Step(mended))["copies"][0]["exact"] == repaired[0].exact
-    update = restored(visit, Step(back))
+    assert restore(visit, Step(mended))["copies"][0]["exact"] == repaired[0].exact
+    update = restore(visit, Step(back))
     assert update["pinned"] == "kvcomm"
     assert update["copies"][0]["values"]["kvcomm:gamma"] == 0.5
     assert "copies" not in form_to_json(dataclasses.replace(form, copies=()))

@@ -73,7 +73,7 @@ def merged(updates: Any) -> dict[str, Any]:
 
 
 def swept(visit: Visit, text: str = TEXT, lines: str = "") -> Swept:
-    *_, last = visit.engine.sweep(sweep_page.state(visit).rows, text, lines)
+    *_, last = visit.engine.sweep(sweep_page.state_of(visit).desk, text, lines)
     assert isinstance(last, Swept)
     return last
 
@@ -133,7 +133,7 @@ def test_a_sweep_runs_shows_and_goes_on(lab: VisitStore, visit: Visit) -> None:
     longer = given(TEXT.replace("problems: 3", "problems: 4").replace(", ascending", ""))
     assert "12 rows</b> in 1 cell, 9 of them" in sweep_page.refresh(visit, longer)["cost"]
     assert "earlier text" in sweep_page.refresh(visit, longer)["status"]
-    events = list(visit.engine.sweep(sweep_page.state(visit).rows, *longer.values()))
+    events = list(visit.engine.sweep(sweep_page.state_of(visit).desk, *longer.values()))
     counts = [event.done for event in events if isinstance(event, Count)]
     assert (counts[0], counts[-1]) == (9, 12), "it goes on"
 
@@ -151,7 +151,7 @@ def test_a_stopped_sweep_keeps_its_rows(lab: VisitStore, visit: Visit) -> None:
             assert visit.cancel is not None
             visit.cancel.set()
     assert "Stopped" in update.get("status", "") or visit.cancel is None
-    there = sweep_page.state(visit).rows.plan(*given().values()).there
+    there = sweep_page.state_of(visit).desk.plan(*given().values()).there
     assert 3 <= there < 18
 
 
@@ -244,7 +244,7 @@ def test_lines_are_problems_or_a_trace(visit: Visit) -> None:
     with pytest.raises(LabError, match=LINES):
         swept(visit, text, "")
     with pytest.raises(OptionError, match="up to 16"):
-        sweep_page.state(visit).rows.plan(text, "x" * (17 << 20))
+        sweep_page.state_of(visit).desk.plan(text, "x" * (17 << 20))
 
 
 PROBLEMS = [{"question": f"What is {n} + 1?", "answer": f"#### {n + 1}"} for n in range(4)]
@@ -300,7 +300,7 @@ def test_another_upload_takes_the_place_of_the_first(lab: VisitStore, visit: Vis
     assert "earlier text" in after["status"]
     assert "computed already" not in after["cost"]
     uploaded(visit, CSV.encode())
-    folder = sweep_page.state(visit).rows.folder
+    folder = sweep_page.state_of(visit).desk.folder
     assert [path.name for path in folder.glob("upload.*")] == ["upload.csv"]
     told = sweep_page.refresh(visit, given(text))["errors"]["text"]
     assert "reads lines.jsonl and upload.csv alone" in told
@@ -323,7 +323,7 @@ def test_a_file_that_cannot_be_taken_is_told_beside_the_button(
 ) -> None:
     uploaded(visit, CSV.encode())
     assert said in uploaded(visit, content)
-    assert [p.name for p in sweep_page.state(visit).rows.folder.glob("upload.*")] == ["upload.csv"]
+    assert [p.name for p in sweep_page.state_of(visit).desk.folder.glob("upload.*")] == ["upload.csv"]
     for nothing in (None, "/etc/passwd", ["x"]):
         assert sweep_page.upload(visit, {"upload": nothing}) == {}
 
@@ -364,7 +364,7 @@ def test_the_last_run_becomes_a_sweep(lab: VisitStore, visit: Visit) -> None:
     visit.keep(done.record)  # type: ignore[union-attr]
     text = sweep_page.take(visit, {})["text"]
     assert "bench.yaml" in text
-    kept = load_preset(sweep_page.state(visit).rows.folder / "bench.yaml")
+    kept = load_preset(sweep_page.state_of(visit).desk.folder / "bench.yaml")
     assert kept.pipeline.agents == agents
     short = text.replace("problems: 20", "problems: 1").replace("warmup: 10", "max_new_tokens: 3")
     assert swept(visit, short).rows == 2
@@ -374,7 +374,7 @@ def test_rows_are_saved_as_files_by_whoever_has_the_token(
     lab: VisitStore, visit: Visit, tmp_path: Path
 ) -> None:
     client = TestClient(Starlette(routes=routes(lab, {})))
-    mine = sweep_page.state(visit)
+    mine = sweep_page.state_of(visit)
     assert client.get(f"/lab/sweep/{mine.token}/csv").status_code == 404, "nothing has been run"
     merged(sweep_page.run(lab, visit, given()))
     found = client.get(f"/lab/sweep/{mine.token}/csv")

@@ -69,7 +69,7 @@ def test_no_run_before_a_prediction(lab: VisitStore, visit: Visit) -> None:
         for guess, said in ((None, "No prediction"), ("<b>", "no answer '&lt;b&gt;'".replace("'", "&#x27;"))):
             update = act({"guess": guess})
             assert said in update["errors"]["guess"]
-            assert not tour.state(visit).chosen
+            assert not tour.state_of(visit).guesses
             assert "reveal" not in update
 
 
@@ -77,7 +77,7 @@ def test_a_prediction_stands_and_is_compared(lab: VisitStore, visit: Visit) -> N
     """Both outcomes of a prediction, told from the same run."""
     runs = [merged(tour.run(lab, visit, {"guess": CHOICES[0]}))]
     again = merged(tour.run(lab, visit, {"guess": CHOICES[1]}))
-    assert tour.state(visit).chosen == {FIRST.key: CHOICES[0]}, "the first prediction stands"
+    assert tour.state_of(visit).guesses == {FIRST.key: CHOICES[0]}, "the first prediction stands"
     assert again["guess"] == CHOICES[0]
     other = lab.open()
     runs += [merged(tour.run(lab, other, {"guess": choice})) for choice in CHOICES[1:2]]
@@ -148,7 +148,7 @@ def test_steps_are_gone_through(lab: VisitStore, visit: Visit) -> None:
 def test_odd_news_do_no_harm(news: str, lab: VisitStore, visit: Visit) -> None:
     update = tour.news(lab, visit, {"news": news})
     assert "lesson" in update
-    assert tour.state(visit).room == ""
+    assert tour.state_of(visit).room == ""
 
 
 # -- a class
@@ -164,7 +164,7 @@ def test_its_own_run_holds_the_step_and_another_pages_does_not(lab: VisitStore, 
     refused = merged(tour.run(lab, visit, {"guess": CHOICES[0]}))
     assert "still going on" in refused["status"]
     forward(visit, {})
-    assert tour.state(visit).step == 1
+    assert tour.state_of(visit).step == 1
     tour.go(lab, visit, 0)
     visit.cancel = None
     own = tour.run(lab, visit, {"guess": CHOICES[0]})
@@ -172,10 +172,10 @@ def test_its_own_run_holds_the_step_and_another_pages_does_not(lab: VisitStore, 
     assert "still going on" in forward(visit, {})["status"]
     merged(tour.run(lab, visit, {"guess": CHOICES[0]}))  # a second press changes nothing
     assert "still going on" in forward(visit, {})["status"]
-    assert tour.state(visit).step == 0
+    assert tour.state_of(visit).step == 0
     list(own)
     forward(visit, {})
-    assert tour.state(visit).step == 1
+    assert tour.state_of(visit).step == 1
 
 
 def test_a_second_press_changes_no_button_of_the_run_that_goes_on(lab: VisitStore, visit: Visit) -> None:
@@ -233,7 +233,7 @@ def test_students_do_not_lead(lab: VisitStore, visit: Visit) -> None:
     student = lab.open()
     for key in ("", "guess", room.id, None, 3):
         tour.news(lab, student, told_news(what="enter", room=room.id, key=key, member=member(1)))
-        assert tour.state(student).leads is False
+        assert tour.state_of(student).leads is False
         tour.go(lab, student, 3)
         tour.replay(lab, student, {"guess": CHOICES[0]})
         merged(tour.run(lab, student, {"guess": CHOICES[0]}))
@@ -242,7 +242,7 @@ def test_students_do_not_lead(lab: VisitStore, visit: Visit) -> None:
         assert (room.step, room.reveal) == (0, None)
     again = lab.open()
     tour.news(lab, again, told_news(what="enter", room=room.id, key=room.key))
-    assert tour.state(again).leads is True, "after a reload the teacher still leads"
+    assert tour.state_of(again).leads is True, "after a reload the teacher still leads"
     update = tour.close_room(lab, again)
     assert lab.rooms.find(room.id) is None
     assert words.ROOM_CLOSED in update["status"]

@@ -1,6 +1,6 @@
-"""What is measured beside runs on the pipeline's page, each in its tab of figures.
+"""The measurements beside runs on the pipeline's page, each in a tab of figures.
 
-Every module here holds one ``SECTION``; they need no other list.
+Every module here holds one ``SECTION`` and is found by itself.
 """
 
 from backend.base.modules import modules_of

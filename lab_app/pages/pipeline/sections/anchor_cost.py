@@ -1,4 +1,4 @@
-"""The measurement in the Anchors tab: what pools cost by their size. It needs no run."""
+"""The measurement in the Anchors tab: memory and time of pools by their size. It needs no run."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -24,41 +24,39 @@ MOST_NUMBERS = 8
 
 
 def boxes(section: Section) -> Sequence[Node]:
-    """The boxes and what stands in them at first. Numbers in a box are separated by commas."""
+    """The boxes with their first values. Commas separate the numbers in a box."""
     usual = AnchorCostRequest()
     rows = {name: getattr(usual, name) for name in ("anchors", "lengths")} | {"agents": [usual.agents]}
-    written = [
-        section.text_box(name, label, ", ".join(map(str, rows[name]))) for name, label in BOXES.items()
-    ]
-    return [fields.row(*written, section.button(), css="kv-measure")]
+    nodes = [section.text_box(name, label, ", ".join(map(str, rows[name]))) for name, label in BOXES.items()]
+    return [fields.row(*nodes, section.button(), css="kv-measure")]
 
 
-def read(visit: Visit, given: Given) -> AnchorCostRequest:
+def read(visit: Visit, inputs: Given) -> AnchorCostRequest:
     """A checked request.
 
     Raises:
         Problems: every box that cannot be read.
     """
-    asked = SECTION.box_values(given)
-    reader = FormReader(asked)
-    found = {name: reader.attempt(name, partial(_numbers, asked[name], name)) for name in BOXES}
+    entries = SECTION.box_values(inputs)
+    reader = FormReader(entries)
+    lists = {name: reader.attempt(name, partial(_numbers, entries[name], name)) for name in BOXES}
     reader.check()
-    return AnchorCostRequest(found["anchors"], found["lengths"], found["agents"][0])
+    return AnchorCostRequest(lists["anchors"], lists["lengths"], lists["agents"][0])
 
 
 def _numbers(box: Any, name: str) -> tuple[int, ...]:
-    """Whole numbers, each once, smallest first."""
-    written, (low, high) = str(box or ""), COST_LIMITS[name]
+    """The whole numbers in a box, sorted, without duplicates."""
+    entry, (low, high) = str(box or ""), COST_LIMITS[name]
     most = 1 if name == "agents" else MOST_NUMBERS
-    parts = [part.strip() for part in written.replace(";", ",").split(",") if part.strip()]
-    good = [p for p in parts if p.isascii() and p.isdigit() and len(p) < 9 and low <= int(p) <= high]
-    if not parts or len(good) < len(parts) or len(parts) > most:
-        bad = next((p for p in parts if p not in good), written.strip() or "empty")
+    parts = [part.strip() for part in entry.replace(";", ",").split(",") if part.strip()]
+    valid = [p for p in parts if p.isascii() and p.isdigit() and len(p) < 9 and low <= int(p) <= high]
+    if not parts or len(valid) < len(parts) or len(parts) > most:
+        wrong = next((p for p in parts if p not in valid), entry.strip() or "empty")
         count = "one whole number" if most == 1 else f"up to {most} whole numbers with commas between"
         raise OptionError(
-            f"{BOXES[name]} is {bad[:40]!r}; allowed: {count}, {low} to {high:,}. Change it.", field=name
+            f"{BOXES[name]} is {wrong[:40]!r}; allowed: {count}, {low} to {high:,}. Change it.", field=name
         )
-    return tuple(sorted({int(p) for p in good}))
+    return tuple(sorted({int(p) for p in valid}))
 
 
 def facts(record: AnchorCost) -> str:

@@ -27,12 +27,12 @@ NO_RUN = "There is no run to look into. Run one first, with a method beside dens
 
 
 def boxes(section: Section) -> Sequence[Node]:
-    """The boxes and what stands in them at first."""
+    """The boxes with their first values."""
     row = [section.number(name, field, getattr(BlameRequest, name)) for name, field in NUMBERS.items()]
     return [fields.row(*row, section.button(), css="kv-measure")]
 
 
-def read(visit: Visit, given: Given) -> BlameRequest:
+def read(visit: Visit, inputs: Given) -> BlameRequest:
     """A checked request about the run on the screen.
 
     Raises:
@@ -40,36 +40,36 @@ def read(visit: Visit, given: Given) -> BlameRequest:
     """
     if visit.record is None:
         raise OptionError(NO_RUN, field="run")
-    chosen = choices(visit.record, given["pick_agent"], given["pick_method"], None)["selection"]
-    reader = FormReader(SECTION.box_values(given))
-    found = {name: reader.number(name, field) for name, field in NUMBERS.items()}
+    selection = choices(visit.record, inputs["pick_agent"], inputs["pick_method"], None)["selection"]
+    reader = FormReader(SECTION.box_values(inputs))
+    numbers = {name: reader.number(name, field) for name, field in NUMBERS.items()}
     reader.check()
-    return replace(BlameRequest(visit.record.request, chosen.method, chosen.agent), **found)
+    return replace(BlameRequest(visit.record.request, selection.method, selection.agent), **numbers)
 
 
 def facts(record: BlameRecord) -> str:
-    """What was looked into."""
-    asked = record.request
-    who = agent_name(asked.run.pipeline, asked.agent)
-    return f"{who} under {clip(called(asked), 40)}, {plural(record.passes, 'pass', 'passes')}"
+    """What was measured."""
+    request = record.request
+    agent = agent_name(request.run.pipeline, request.agent)
+    return f"{agent} under {clip(method_name(request), 40)}, {plural(record.passes, 'pass', 'passes')}"
 
 
-def called(request: BlameRequest) -> str:
+def method_name(request: BlameRequest) -> str:
     """The method's name on the page."""
     names = {m.label: m.name for m in request.run.methods}
     return method_styles((request.method,), names)[request.method].name
 
 
 class BlameSection(Section):
-    """A section whose finding can become a column."""
+    """A section whose result can become a column."""
 
     def act(self, record: BlameRecord) -> Markup:
         return repair_button(record)
 
 
 def repair_button(record: BlameRecord) -> Markup:
-    """Makes a column of what was found (see "kv-column" in ``assets/fields.js``); nothing where none was, or
-    where a column of that method cannot be duplicated."""
+    """The button that makes a column with the found parts exact (``assets/fields.js``); empty where nothing
+    was found or the method's columns cannot be duplicated."""
     choice = next(m for m in record.request.run.methods if m.label == record.request.method)
     if record.found is None or choice.name not in with_options():
         return Markup()
@@ -79,11 +79,11 @@ def repair_button(record: BlameRecord) -> Markup:
         "of": choice.name, "exact": exact,
         "values": {option_name(choice.name, key): value for key, value in options.items()},
     }  # fmt: skip
-    told = text.REPAIR_HELP.format(what=called(record.request))
+    tip = text.REPAIR_HELP.format(what=method_name(record.request))
     return Markup(
         '<button type="button" class="kv-button" data-kv="column" data-act="repair" data-label="{}" '
         'data-column="{}" data-tip="{}">{}</button>'
-    ).format(choice.label, json.dumps(column), told, text.REPAIR_THIS)
+    ).format(choice.label, json.dumps(column), tip, text.REPAIR_THIS)
 
 
 SECTION = BlameSection(

@@ -1,5 +1,6 @@
-"""The part of the Timing tab that says when reuse pays: lengths, pool and hardware in, the formula's answer
-out at once (docs/break-even.md). It belongs to no run; only *this machine* has to be measured first.
+"""The calculator in the Timing tab: when reuse pays, from lengths, pool and hardware (docs/break-even.md).
+
+It needs no run; only *this machine* has to be measured first.
 """
 
 import threading
@@ -41,7 +42,7 @@ NUMBERS = {
     "mixed": NumberField(BOXES["mixed"], 0, MOST["mixed"]),
     **{name: NumberField(BOXES[name], *limits, whole=False) for name, limits in OF_SHEET.items()},
 }
-#: What stands in the boxes at first.
+#: The boxes' first values.
 USUAL = {
     "prompt": 1000, "shared": 75, "outside": 0, "readers": 1, "anchors": 20, "mixed": 20, "tflops": 600,
     "gb_s": 2500,
@@ -61,20 +62,18 @@ MIXED = "{mixed:,} anchors are mixed, more than the pool’s {anchors:,}. Lower 
 
 @cache
 def shipped() -> dict[str, Figures]:
-    """Figures that were measured before, by the value of their choice."""
+    """The measured figures that ship with the lab, by name."""
     return shipped_figures()
 
 
 def first_hardware() -> str:
-    """What is chosen at first: hardware that was measured, if figures of some lie with the lab."""
+    """The hardware that is chosen at first: a measured one, if figures of one ship with the lab."""
     return next(iter(shipped()), SHEET)
 
 
 def hardware() -> list[tuple[str, str]]:
-    """The choices of hardware."""
-    measured = [
-        (f"Measured before: {found.machine.name} on {found.where}", name) for name, found in shipped().items()
-    ]
+    """The choices of hardware, as (words, name)."""
+    measured = [(f"Measured before: {f.machine.name} on {f.where}", name) for name, f in shipped().items()]
     return [
         ("This machine and the model loaded here, measured now", HERE),
         *measured,
@@ -83,8 +82,8 @@ def hardware() -> list[tuple[str, str]]:
 
 
 def boxes(section: Section) -> Sequence[Node]:
-    """The boxes and what stands in them at first."""
-    chosen = first_hardware()
+    """The boxes with their first values."""
+    choice = first_hardware()
     shapes = [(SHAPE_WORDS.get(name, name), name) for name in SHAPES]
 
     def numbers(*names: str) -> list[Node]:
@@ -93,8 +92,8 @@ def boxes(section: Section) -> Sequence[Node]:
     return [
         fields.row(*numbers(*(name for name in NUMBERS if name not in OF_SHEET)), css="kv-six"),
         fields.row(
-            section.select("hardware", "Hardware and model", hardware(), chosen, css="kv-wider"),
-            section.button(hidden=chosen != HERE),
+            section.select("hardware", "Hardware and model", hardware(), choice, css="kv-wider"),
+            section.button(hidden=choice != HERE),
             css="kv-six",
         ),
         fields.panel(
@@ -103,85 +102,85 @@ def boxes(section: Section) -> Sequence[Node]:
                 section.select("shape", "Model", shapes, "llama-8b", css="kv-wide"), *numbers(*OF_SHEET),
                 css="kv-six",
             ),
-            hidden=chosen != SHEET, id="kv-pays-sheet",
+            hidden=choice != SHEET, id="kv-pays-sheet",
         ),
     ]  # fmt: skip
 
 
-def read_case(given: Given, here: Figures | None) -> tuple[Figures | None, Case]:
-    """The hardware's figures (None: this machine, which is not measured yet) and the case.
+def read_case(inputs: Given, own_figures: Figures | None) -> tuple[Figures | None, Case]:
+    """The hardware's figures (None: this machine, not measured yet) and the case.
 
     Args:
-        here: this machine's, if it was measured.
+        own_figures: this machine's, if it was measured.
 
     Raises:
         Problems: everything that is wrong.
     """
-    asked = SECTION.box_values(given)
-    chosen, reader = asked["hardware"], FormReader(asked)
+    entries = SECTION.box_values(inputs)
+    choice, reader = entries["hardware"], FormReader(entries)
     numbers = {
         name: reader.number(name, field)
         for name, field in NUMBERS.items()
-        if chosen == SHEET or name not in OF_SHEET
+        if choice == SHEET or name not in OF_SHEET
     }
-    wrong = {problem.field for problem in reader.problems}
-    if chosen == SHEET and asked["shape"] not in SHAPES:
-        reader.problems.append(_unknown("shape", asked["shape"]))
-    if chosen not in (SHEET, HERE, *shipped()):
-        reader.problems.append(_unknown("hardware", chosen))
-    if not wrong & {"anchors", "mixed"} and numbers["mixed"] > numbers["anchors"]:
+    wrong_fields = {problem.field for problem in reader.problems}
+    if choice == SHEET and entries["shape"] not in SHAPES:
+        reader.problems.append(_unknown("shape", entries["shape"]))
+    if choice not in (SHEET, HERE, *shipped()):
+        reader.problems.append(_unknown("hardware", choice))
+    if not wrong_fields & {"anchors", "mixed"} and numbers["mixed"] > numbers["anchors"]:
         reader.problems.append(Problem("mixed", MIXED.format(**numbers)))
     reader.check()
     shared = round(numbers["prompt"] * numbers["shared"] / 100)
     counts = {name: numbers[name] for name in ("readers", "anchors", "mixed")}
     case = Case(numbers["prompt"], shared, round(shared * numbers["outside"] / 100), **counts)
-    if chosen == SHEET:
-        machine = given_machine(str(asked["shape"]), numbers["tflops"], numbers["gb_s"])
+    if choice == SHEET:
+        machine = given_machine(str(entries["shape"]), numbers["tflops"], numbers["gb_s"])
         return Figures(machine, "bf16, the least that operations and bytes need"), case
-    return here if chosen == HERE else shipped()[chosen], case
+    return own_figures if choice == HERE else shipped()[choice], case
 
 
 def _unknown(name: str, value: Any) -> Problem:
     return Problem(name, f"There is no {name} {str(value)[:40]!r}. Choose one of the list.")
 
 
-def answer(given: Given, here: Figures | None) -> dict[str, Any]:
+def answer(inputs: Given, own_figures: Figures | None) -> dict[str, Any]:
     """The answer's figures.
 
     Raises:
         Problems: see :func:`read_case`.
     """
-    figures, case = read_case(given, here)
-    found: Sequence[Panel | FigureView] = (
+    figures, case = read_case(inputs, own_figures)
+    panels: Sequence[Panel | FigureView] = (
         (Panel("pays", NOT_YET_TITLE, f'<p class="kv-how">{NOT_YET}</p>'),)
         if figures is None
         else views(figures, case)
     )
-    return payload(found)
+    return payload(panels)
 
 
 class BreakEven(Section):
-    """A section that answers while its boxes change. Only *this machine* is measured."""
+    """A section that answers at every edit. Only *this machine* is measured."""
 
     def work(self, visit: Visit, request: Any, cancel: threading.Event) -> Iterator[Any]:
         return visit.engine.machine_figures()
 
-    def finished(self, visit: Visit, given: Given, record: Any, spent_ms: float) -> Update:
+    def finished(self, visit: Visit, inputs: Given, record: Any, spent_ms: float) -> Update:
         visit.pages[KIND] = record
-        return self.edited(visit, given) | {self.status: ""}
+        return self.edited(visit, inputs) | {self.status: ""}
 
-    def edited(self, visit: Visit, given: Given) -> Update:
-        """The answer to what was just typed, or what is wrong with it."""
-        chosen = given["pays_hardware"]
-        parts: Update = {"pays_sheet.visible": chosen == SHEET, "pays_measure.visible": chosen == HERE}
+    def edited(self, visit: Visit, inputs: Given) -> Update:
+        """The answer to the boxes, or what is wrong with them."""
+        choice = inputs["pays_hardware"]
+        parts: Update = {"pays_sheet.visible": choice == SHEET, "pays_measure.visible": choice == HERE}
         try:
-            return self.errors(None) | parts | {self.view: answer(given, visit.pages.get(KIND))}
+            return self.errors(None) | parts | {self.view: answer(inputs, visit.pages.get(KIND))}
         except LabError as error:
             unread = Panel("pays", UNREAD, f'<p class="kv-how">{UNREAD_HELP}</p>')
             return self.errors(error) | parts | {self.view: payload((unread,))}
 
-    def opened(self, visit: Visit, given: Given) -> Update:
-        return {self.view: self.edited(visit, given)[self.view]}
+    def opened(self, visit: Visit, inputs: Given) -> Update:
+        return {self.view: self.edited(visit, inputs)[self.view]}
 
 
 SECTION = BreakEven(
@@ -189,5 +188,5 @@ SECTION = BreakEven(
     "For a prompt of your own, on hardware of your choice. Shared text is what other agents read "
     "too; the unseen share of it nobody has read yet, such as a question, and all its readers pay for it "
     "together. It is arithmetic, so the answer is there at once; nothing is run.",
-    boxes, lambda visit, given: None, lambda record: (), lambda record: "", kind=KIND, tab="timing",
+    boxes, lambda visit, inputs: None, lambda record: (), lambda record: "", kind=KIND, tab="timing",
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """The study in the Offsets tab: one text behind several prefixes. It needs no run.
 
-Its figures share one chosen token, which a click on the text or on the map of tokens moves.
+Its figures show one chosen token; a click on the text or on the map of tokens chooses another.
 """
 
 import re
@@ -15,7 +15,7 @@ from backend.prompts.template import QUESTION, agent_label
 from backend.records.offsets import MOST_SAMPLES, PARTS, OffsetRequest, OffsetStudy
 from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline.form import FORM, PICKERS, Form
-from lab_app.pages.pipeline.state import state
+from lab_app.pages.pipeline.state import state_of
 from lab_app.ui import fields, text
 from lab_app.ui.components import payload, raw_html
 from lab_app.ui.fields import Node
@@ -45,7 +45,7 @@ STEPS = (
     "Estimate each request’s offsets from the other requests, by every rule and profile, and compare them "
     "with the real ones.",
 )
-#: Whose openings stand in the box at first: (preset, agent).
+#: The prompts whose openings are the first prefixes: (preset, agent).
 ROLES = (
     ("math-2", 1), ("math-2", 2), ("math-3", 3), ("math-4", 4), ("math-5", 5), ("judge-majority", 1),
     ("judge-right", 1), ("documents-10", 1), ("message-who", 1), ("program-branch", 1),
@@ -55,7 +55,7 @@ DIVIDER = re.compile(r"(?:^|\n)-{3,}[ \t]*(?:\n|$)")
 
 
 def boxes(section: Section) -> Sequence[Node]:
-    """The boxes; in them stand at first a question, and ten agents' prompts up to their first hole."""
+    """The boxes; first with a question and ten agents' prompts up to their first placeholder."""
     openings = (str(load_preset(name).pipeline.template(agent).parts[0]) for name, agent in ROLES)
     [example] = preset_requests(load_preset(FIRST_PRESET), 1)
     texts = (
@@ -80,25 +80,25 @@ def boxes(section: Section) -> Sequence[Node]:
 
 
 def divided(box: Any) -> tuple[str, ...]:
-    """The prefixes of the box: lines of three dashes or more divide them, all else is kept as it is."""
+    """The prefixes in the box, which lines of three or more dashes separate."""
     return tuple(DIVIDER.split(str(box or "").replace("\r\n", "\n")))
 
 
-def read(visit: Visit, given: Given) -> OffsetRequest:
-    """A checked request; the scenario's requests and templates are the bench's.
+def read(visit: Visit, inputs: Given) -> OffsetRequest:
+    """A checked request; scenario and templates are the form's.
 
     Raises:
         Problems: everything that is wrong.
     """
     problems: list[Problem] = []
-    form: Form = given[FORM]
-    asked = SECTION.box_values(given)
-    prefixes = divided(asked["prefixes"])
+    form: Form = inputs[FORM]
+    entries = SECTION.box_values(inputs)
+    prefixes = divided(entries["prefixes"])
     samples, longest = 0, 96
     pipeline: Pipeline | None = None
     values: tuple[dict[str, str], ...] = ()
     try:
-        if not check_text(str(asked["text"] or ""), "The text", "study.text").strip():
+        if not check_text(str(entries["text"] or ""), "The text", "study.text").strip():
             raise PromptError(
                 "The text is empty. Write some, or take a segment of the run.", field="study.text"
             )
@@ -110,7 +110,7 @@ def read(visit: Visit, given: Given) -> OffsetRequest:
     except LabError as error:
         problems.append(Problem("study.prefixes", str(error)))
     try:
-        samples = SAMPLES.read(asked["samples"], "study.samples")
+        samples = SAMPLES.read(entries["samples"], "study.samples")
         if samples == 1:
             raise OptionError(ONE, field="study.samples")
     except LabError as error:
@@ -118,72 +118,69 @@ def read(visit: Visit, given: Given) -> OffsetRequest:
     if samples and not problems:
         try:
             preset = find_preset(form.preset)
-            pipeline = found = forms.read_pipeline(form).unrolled
-            for agent in found.agents:
-                if agent.model:  # what a study measures is one model's
+            pipeline = unrolled = forms.read_pipeline(form).unrolled
+            for agent in unrolled.agents:
+                if agent.model:  # a study measures one model
                     raise OptionError(
                         text.STUDY_WEIGHTS.format(agent=agent_label(agent.id), name=agent.model),
                         field="study.samples",
                     )
             values = tuple(
-                found.check_values(dict(example.values)) for example in preset_requests(preset, samples)
+                unrolled.check_values(dict(example.values)) for example in preset_requests(preset, samples)
             )
             longest = forms.read_controls({"max_new_tokens": form.max_new_tokens})["decoding"].max_new_tokens
         except LabError as error:
             problems.append(Problem("study.samples", f"The scenario on the bench cannot be sent. {error}"))
     if problems:
         raise Problems(problems)
-    return OffsetRequest(str(asked["text"]), prefixes, pipeline, values, longest)
+    return OffsetRequest(str(entries["text"]), prefixes, pipeline, values, longest)
 
 
 def take(visit: Visit, agent: Any, method: Any, segment: Any) -> Update:
-    """The text of the segment that is chosen above."""
+    """The text of the segment that is chosen above the tab."""
     record = visit.record
-    chosen = read_selection(record, agent, method, segment) if record is not None else None
-    place = marked(record, chosen) if record is not None and chosen is not None else None
-    if record is None or chosen is None or place is None:
+    selection = read_selection(record, agent, method, segment) if record is not None else None
+    place = marked(record, selection) if record is not None and selection is not None else None
+    if record is None or selection is None or place is None:
         return SECTION.errors(OptionError(NO_SEGMENT, field="study.text"))
-    texts = prompt_of(record, record.outcome(chosen.agent, chosen.method)).texts
+    texts = prompt_of(record, record.outcome(selection.agent, selection.method)).texts
     return SECTION.errors(None) | {"study_text": "".join(texts[place[0] : place[1]])}
 
 
 def facts(record: OffsetStudy) -> str:
     """What was studied."""
-    sent = f", and {plural(len(record.request.values), 'request')}" if record.request.values else ""
+    requests = f", and {plural(len(record.request.values), 'request')}" if record.request.values else ""
     prefixes = plural(len(record.prefix_tokens), "prefix", "prefixes")
-    return f"{plural(len(record.tokens), 'token')} behind {prefixes}{sent},"
+    return f"{plural(len(record.tokens), 'token')} behind {prefixes}{requests},"
 
 
 def read_focus(visit: Visit, prefix: Any, place: Any) -> Focus:
-    """What the figures look at, from the boxes; what does not fit falls back to the usual."""
+    """What the figures show, from the boxes; an invalid choice falls back to the default."""
 
     def index(value: Any) -> int | None:
         return int(value) if str(value).isdecimal() else None
 
     agent, _, part = str(place).partition(":")
-    wish = Focus(state(visit).study_token, index(prefix), index(agent), index(part) or 0)
-    return valid_focus(visit.result(KIND), wish)
+    focus = Focus(state_of(visit).study_token, index(prefix), index(agent), index(part) or 0)
+    return valid_focus(visit.result(KIND), focus)
 
 
 def pick(visit: Visit, token: Any, prefix: Any, place: Any) -> Update:
-    """Another token: every figure moves to it."""
+    """Choose another token in every figure."""
     if KIND not in visit.results:
         return {}
-    known = range(len(visit.result(KIND).tokens))
-    if isinstance(token, int | float) and not isinstance(token, bool) and token in known:
-        state(visit).study_token = int(token)
+    count = len(visit.result(KIND).tokens)
+    if isinstance(token, int | float) and not isinstance(token, bool) and token in range(count):
+        state_of(visit).study_token = int(token)
     return show_focus(visit, prefix, place)
 
 
 def show_focus(visit: Visit, prefix: Any, place: Any) -> Update:
-    """The figures and the text for what the boxes say."""
+    """The figures and the text for the chosen token, prefix and place."""
     if KIND not in visit.results:
         return {}
     record, focus = visit.result(KIND), read_focus(visit, prefix, place)
-    return {
-        "study_tokens": {"html": tokens_html(record, focus)},
-        "view_study": payload(views(record, focus)),
-    }
+    return {"study_tokens": {"html": tokens_html(record, focus)}, "view_study": payload(views(record, focus))}
 
 
 def render_result(visit: Visit) -> Update:
@@ -212,11 +209,11 @@ def render_result(visit: Visit) -> Update:
 
 
 class OffsetSection(Section):
-    """A section with a text of tokens to choose from, and lists that choose what its figures show."""
+    """A section with a text whose tokens can be chosen, and lists that choose what its figures show."""
 
-    def finished(self, visit: Visit, given: Given, record: Any, spent_ms: float) -> Update:
-        state(visit).study_token = -1
-        return super().finished(visit, given, record, spent_ms) | render_result(visit)
+    def finished(self, visit: Visit, inputs: Given, record: Any, spent_ms: float) -> Update:
+        state_of(visit).study_token = -1
+        return super().finished(visit, inputs, record, spent_ms) | render_result(visit)
 
     def between(self, page: PageBuilder) -> None:
         page.form(
@@ -234,25 +231,25 @@ class OffsetSection(Section):
         return [*super().outputs(page), page["study_looks"], page["study_tokens"]]
 
     def connect(self, page: PageBuilder) -> None:
-        def chosen(visit: Visit, given: Given, event: Any) -> Update:
+        def choose(visit: Visit, inputs: Given, event: Any) -> Update:
             from_map = getattr(event, "x", None) if getattr(event, "view", "") == "study_tokens" else None
-            return pick(visit, getattr(event, "token", from_map), *map(given.get, PICKS))
+            return pick(visit, getattr(event, "token", from_map), *map(inputs.get, PICKS))
 
         super().connect(page)
         page.on(
-            page.event("study_take"), lambda visit, given: take(visit, *map(given.get, PICKERS)), *PICKERS,
+            page.event("study_take"), lambda visit, inputs: take(visit, *map(inputs.get, PICKERS)), *PICKERS,
             outputs=self.outputs(page),
         )  # fmt: skip
         figures = [page["study_tokens"], page[self.view], page["status"]]
         page.on(
             page["study_looks"].input,
-            lambda visit, given: show_focus(visit, *map(given.get, PICKS)),
+            lambda visit, inputs: show_focus(visit, *map(inputs.get, PICKS)),
             *PICKS,
             latest=True,
             outputs=figures,
         )
         for view in figures[:2]:
-            page.select(view.select, chosen, *PICKS, outputs=figures)
+            page.select(view.select, choose, *PICKS, outputs=figures)
 
 
 SECTION = OffsetSection(

@@ -13,7 +13,7 @@ from lab_app.visits.visits import Visit
 from viz.base.format import plural
 from viz.studies.proximity import examples, views
 
-#: Whose role texts stand in the boxes at first: (preset, agent).
+#: The prompts whose openings are the first prefixes: (preset, agent).
 ROLES = (("math-3", 1), ("judge-majority", 1))
 PREFIXES = {"prefix_a": "Prefix A", "prefix_b": "Prefix B"}
 LABELS = {"vocabulary": "Tokens sampled", "pairs": "Pairs", "seed": "Seed"}
@@ -31,7 +31,7 @@ STEPS = (
 
 
 def boxes(section: Section) -> Sequence[Node]:
-    """The boxes; in them stand at first two agents' prompts up to their first hole."""
+    """The boxes; first with two agents' prompts up to their first placeholder."""
     role_a, role_b = (str(load_preset(name).pipeline.template(agent).parts[0]) for name, agent in ROLES)
     usual = ProximityRequest(role_a, role_b)
     texts = [
@@ -41,23 +41,20 @@ def boxes(section: Section) -> Sequence[Node]:
         for name, label in PREFIXES.items()
     ]
     numbers = [section.number(name, field, getattr(usual, name)) for name, field in NUMBERS.items()]
-    return [
-        fields.row(*texts, css="kv-prefixes"),
-        fields.row(*numbers, section.button(), css="kv-measure"),
-    ]
+    return [fields.row(*texts, css="kv-prefixes"), fields.row(*numbers, section.button(), css="kv-measure")]
 
 
-def read(visit: Visit, given: Given) -> ProximityRequest:
+def read(visit: Visit, inputs: Given) -> ProximityRequest:
     """A checked request.
 
     Raises:
         Problems: every number that is out of its range.
     """
-    asked = SECTION.box_values(given)
-    reader = FormReader(asked)
+    entries = SECTION.box_values(inputs)
+    reader = FormReader(entries)
     numbers = {name: reader.number(name, field) for name, field in NUMBERS.items()}
     reader.check()
-    return ProximityRequest(str(asked["prefix_a"] or ""), str(asked["prefix_b"] or ""), **numbers)
+    return ProximityRequest(str(entries["prefix_a"] or ""), str(entries["prefix_b"] or ""), **numbers)
 
 
 def facts(record: ProximityRecord) -> str:

@@ -1,8 +1,8 @@
-"""Links, stored runs, files, undo, and what a browser tab carries over a reload. Free of the web framework:
-like the page's other handlers, these answer with ``{name: value}``."""
+"""Links, stored runs, files, undo, and what a browser tab keeps over a reload. Needs no web framework:
+like the page's other handlers, these return ``{name: value}``."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from backend.base.errors import LabError, RecordError
@@ -10,14 +10,15 @@ from backend.records.run import RunRecord
 from backend.records.sharing.bundle import Bundle, read_bundle, read_run
 from backend.records.sharing.links import LinkTooLong, from_link, read_json, to_link
 from backend.records.sharing.store import SharedRuns
+from lab_app.pages.pipeline import form as forms
 from lab_app.pages.pipeline import form_json as configuration
 from lab_app.pages.pipeline import html as pipeline_html
-from lab_app.pages.pipeline.form import AGENT_SLOTS, CONTROLS, VALUE_SLOTS, Box, Copy, Form, read_pipeline
+from lab_app.pages.pipeline.form import AGENT_SLOTS, CONTROLS, VALUE_SLOTS, Box, Copy, Form, Picks
 from lab_app.pages.pipeline.method_options import option_name
 from lab_app.pages.pipeline.results import results
 from lab_app.pages.pipeline.sharing import html as sharing_html
-from lab_app.pages.pipeline.state import keep_form, state
-from lab_app.pages.pipeline.undo import Step
+from lab_app.pages.pipeline.state import keep_form, state_of
+from lab_app.pages.pipeline.undo import Step, UndoStack
 from lab_app.ui import html, text
 from lab_app.ui.scenarios import find_preset
 from lab_app.ui.types import Update
@@ -32,24 +33,24 @@ PLAIN = ("preset", "declared", *CONTROLS, "pinned")
 
 
 class Sharing:
-    """What one lab can share."""
+    """The handlers of saving, sharing and undo in one lab."""
 
     def __init__(self, lab: VisitStore) -> None:
         self.lab = lab
 
     @property
     def store(self) -> SharedRuns | None:
-        """Where runs are kept; None where the lab was given no folder."""
+        """The stored runs; None where the lab has no folder for them."""
         return self.lab.shared
 
     # -- arriving -------------------------------------------------------------------------------------------
 
-    def arrived(self, visit: Visit, carried: Any) -> Update:
-        """What the address and the tab ask for, over the usual first page: a link's bench or run, else the
-        bench as it was before a reload. What cannot be opened is told, and the usual page stays."""
+    def arrive(self, visit: Visit, carried: Any) -> Update:
+        """Change the usual first page to what the address and the tab hold: a link's form or run, else the
+        form before a reload. What cannot be opened leaves a message and the usual page."""
         try:
-            asked = read_carried(carried)
-            address, draft = asked["address"], asked["draft"]
+            parts = read_carried(carried)
+            address, draft = parts["address"], parts["draft"]
             if address and not (draft and draft.get("address") == address):
                 return self._follow(visit, address)
             if draft:
@@ -62,33 +63,33 @@ class Sharing:
         return {}
 
     def _follow(self, visit: Visit, address: str) -> Update:
-        """The link that the page was opened with."""
-        kind, _, rest = address.partition("=")
+        """Open the link in the page's address."""
+        kind, _, value = address.partition("=")
         if kind == "c":
-            bench = from_link(rest)
-            configuration.form_from_json(bench)  # also says what is wrong with a value that is no table
-            found = Bundle(bench=bench)
+            bench = from_link(value)
+            configuration.form_from_json(bench)  # a readable message if the link is no form
+            bundle = Bundle(bench=bench)
         elif self.store is None:
             raise RecordError(text.NO_STORE_HERE)
         else:
-            found = read_bundle(self.store.get(rest))
-        state(visit).arrived = found.record is None
-        return show(visit, found, text.LINK_RUN if found.record else text.LINK_BENCH)
+            bundle = read_bundle(self.store.get(value))
+        state_of(visit).from_link = bundle.record is None
+        return show(visit, bundle, text.LINK_RUN if bundle.record else text.LINK_BENCH)
 
     def _resume(self, visit: Visit, draft: dict[str, Any]) -> Update:
-        """The bench of this tab before a reload."""
+        """The form of this tab before a reload."""
         form, example = configuration.form_from_json(draft.get("bench"))
         form = with_typed(form, draft.get("typed"), draft.get("scenario"))
-        return self._run_before(visit, draft.get("run")) | restored(visit, Step(form, example))
+        return self._run_before(visit, draft.get("run")) | restore(visit, Step(form, example))
 
     def _run_before(self, visit: Visit, token: Any) -> Update:
-        """The run that the tab showed before a reload, while the visit that made it is remembered."""
-        before = self.lab.holder(token) if isinstance(token, str) else None
-        if before is None or before is visit or not isinstance(token, str):
+        """The run that the tab showed before a reload, if the visit that made it still exists."""
+        maker = self.lab.holder(token) if isinstance(token, str) else None
+        if maker is None or maker is visit or not isinstance(token, str):
             return {"status": html.status(text.RESUMED, "note")}
-        update = render_record(visit, before.records[token])
-        state(visit).ran = state(before).ran if before.shown == token else None
-        bench = bench_of(before, token)
+        update = render_record(visit, maker.records[token])
+        state_of(visit).run_form = state_of(maker).run_form if maker.shown == token else None
+        bench = bench_of(maker, token)
         if bench is not None:
             keep_form(visit, bench)
         return update | {"status": html.status(text.RESUMED, "note")}
@@ -96,10 +97,10 @@ class Sharing:
     # -- links and stored runs ------------------------------------------------------------------------------
 
     def link(self, visit: Visit, form: Form) -> Update:
-        """A link to the bench as it stands; one that is too long becomes a stored bench."""
+        """A link to the form; one that would be too long stores the form instead."""
         try:
-            body = configuration.form_to_json(form, state(visit).example)
-            configuration.form_from_json(body)  # what could not be opened again is not given away
+            body = configuration.form_to_json(form, state_of(visit).example)
+            configuration.form_from_json(body)  # no link is made that could not be opened
             try:
                 return self._linked("c", to_link(body), text.LINK_OF_BENCH)
             except LinkTooLong as error:
@@ -110,26 +111,26 @@ class Sharing:
             return {"share_link": html.error(str(error))}
 
     def share(self, visit: Visit) -> Update:
-        """Store the run on the screen, and the link to it."""
+        """Store the run on the screen and make a link to it."""
         record = visit.record
         if record is None:
             return {"share_link": html.error(text.NO_RECORD)}
         if self.store is None:
             return {"share_link": html.error(text.NO_STORE)}
         try:
-            found = self._put(visit, Bundle(record, bench_of(visit)))
+            name = self._put(visit, Bundle(record, bench_of(visit)))
         except LabError as error:
             return {"share_link": html.error(str(error))}
-        return self._linked("r", found, text.LINK_OF_RUN)
+        return self._linked("r", name, text.LINK_OF_RUN)
 
-    def _put(self, visit: Visit, found: Bundle) -> str:
+    def _put(self, visit: Visit, bundle: Bundle) -> str:
         assert self.store is not None
         if visit.stored >= STORED_OF_A_VISIT:
             raise RecordError(
                 f"This visit has stored {visit.stored} runs; {STORED_OF_A_VISIT} are allowed. Save this one "
                 "as a file."
             )
-        content = found.to_bytes()
+        content = bundle.to_bytes()
         if not self.lab.stored.take(visit.address, len(content)):
             raise RecordError(
                 "Much was shared from your address or in this lab within a day. Save the run as a file, or "
@@ -139,9 +140,9 @@ class Sharing:
         visit.stored += 1
         return name
 
-    def _linked(self, kind: str, rest: str, said: str) -> Update:
+    def _linked(self, kind: str, value: str, message: str) -> Update:
         days = f"{self.store.lifetime_days:g} days" if self.store else ""
-        return {"share_link": sharing_html.link(f"{kind}={rest}", said.format(days=days))}
+        return {"share_link": sharing_html.link(f"{kind}={value}", message.format(days=days))}
 
     # -- files ----------------------------------------------------------------------------------------------
 
@@ -150,8 +151,8 @@ class Sharing:
         if not isinstance(content, bytes):
             return {}
         try:
-            found = read_run(content)
-            return show(visit, found, text.OPENED if found.bench is None else text.OPENED_BUNDLE)
+            bundle = read_run(content)
+            return show(visit, bundle, text.OPENED if bundle.bench is None else text.OPENED_BUNDLE)
         except LabError as error:
             return {"error_record": html.error(str(error))}
 
@@ -164,66 +165,65 @@ class Sharing:
         record = visit.records[token]
         if tensors and visit.cancel is not None:
             raise RecordError("A run is going on. Wait for it before you save tensors.")
-        held = visit.engine.tensors(record) if tensors else b""
-        return Bundle(record, bench_of(visit, token), csv_files(record), held).to_bytes()
+        content = visit.engine.tensors(record) if tensors else b""
+        return Bundle(record, bench_of(visit, token), csv_files(record), content).to_bytes()
 
     # -- undo and redo --------------------------------------------------------------------------------------
 
     def undo(self, visit: Visit, form: Form) -> Update:
-        """The bench before the last edit."""
-        state(visit).history.note(
-            form, state(visit).example
-        )  # what was typed since the last look counts as an edit
-        return self._went(visit, state(visit).history.undo())
+        """The form before the last edit."""
+        return self._move(visit, form, UndoStack.undo)
 
     def redo(self, visit: Visit, form: Form) -> Update:
-        """The bench that was undone last."""
-        state(visit).history.note(form, state(visit).example)
-        return self._went(visit, state(visit).history.redo())
+        """The form that was undone last."""
+        return self._move(visit, form, UndoStack.redo)
 
-    def _went(self, visit: Visit, step: Step | None) -> Update:
-        return state(visit).history.buttons() | (restored(visit, step) if step is not None else {})
+    def _move(self, visit: Visit, form: Form, move: Callable[[UndoStack], Step | None]) -> Update:
+        history = state_of(visit).history
+        history.note(form, state_of(visit).example)  # what was typed since the last event is an edit
+        step = move(history)
+        return history.buttons() | (restore(visit, step) if step is not None else {})
 
 
-def show(visit: Visit, found: Bundle, said: str, picked: tuple[Any, Any, Any] = (None,) * 3) -> Update:
-    """Put what a bundle holds on the page; ``picked``: what is looked at of its record.
+def show(visit: Visit, bundle: Bundle, message: str, picks: Picks = (None, None, None)) -> Update:
+    """Put a bundle's form and record on the page; ``picks``: the agent, method and segment to show.
 
     Raises:
-        RecordError: the bench cannot be read, or the record cannot be drawn. Nothing was changed then.
+        RecordError: the form cannot be read, or the record cannot be drawn; nothing was changed.
     """
-    step = None if found.bench is None else Step(*configuration.form_from_json(found.bench))
+    step = None if bundle.bench is None else Step(*configuration.form_from_json(bundle.bench))
     update: Update = dict.fromkeys(("error_record", "bench_shared", "run_shared"), "")
-    update["status"] = html.status(said, "note")
-    if found.record is not None:
-        update |= render_record(visit, found.record, picked)
-        if found.bench is not None:
-            keep_form(visit, found.bench)
-    return update | (restored(visit, step) if step is not None else {})
+    update["status"] = html.status(message, "note")
+    if bundle.record is not None:
+        update |= render_record(visit, bundle.record, picks)
+        if bundle.bench is not None:
+            keep_form(visit, bundle.bench)
+    return update | (restore(visit, step) if step is not None else {})
 
 
-def render_record(visit: Visit, record: RunRecord, picked: tuple[Any, Any, Any] = (None,) * 3) -> Update:
-    """Show a record. One that is well formed and yet makes no sense is refused, and the one before stays."""
-    shown, ran = visit.shown, state(visit).ran
+def render_record(visit: Visit, record: RunRecord, picks: Picks = (None, None, None)) -> Update:
+    """Show a record. One that cannot be drawn is refused, and the one before stays."""
+    shown, run_form = visit.shown, state_of(visit).run_form
     try:
         visit.keep(record)
-        state(visit).ran = None
-        return results(visit, picked=picked)
+        state_of(visit).run_form = None
+        return results(visit, picks=picks)
     except Exception:
         LOG.exception("a record could not be drawn")
         del visit.records[visit.shown or ""]
-        visit.shown, state(visit).ran = shown, ran
+        visit.shown, state_of(visit).run_form = shown, run_form
         raise RecordError(text.CANNOT_BE_DRAWN) from None
 
 
 def bench_of(visit: Visit, token: str | None = None) -> dict[str, Any] | None:
-    """The bench behind a kept record; None where it is not known and cannot be told from the record."""
-    found = state(visit).forms.get(token or visit.shown or "")
-    record = visit.records.get(token or visit.shown or "")
-    return found or (configuration.from_record(record) if record is not None else None)
+    """The form of a kept record; None where it is not known and does not follow from the record."""
+    token = token or visit.shown or ""
+    form, record = state_of(visit).forms.get(token), visit.records.get(token)
+    return form or (configuration.from_record(record) if record is not None else None)
 
 
 def shown_copies(copies: Sequence[Copy]) -> list[dict[str, Any]]:
-    """Duplicated columns as their component holds them."""
+    """Duplicated columns as the value of their component."""
     return [
         {
             "of": copy.method,
@@ -235,76 +235,80 @@ def shown_copies(copies: Sequence[Copy]) -> list[dict[str, Any]]:
     ]
 
 
-def restored(visit: Visit, step: Step) -> Update:
-    """A form back on the bench, box by box."""
+def restore(visit: Visit, step: Step) -> Update:
+    """Put an earlier form back on the page, box by box."""
     form, preset = step.form, find_preset(step.form.preset)
     try:
-        pipeline = read_pipeline(form)
+        pipeline = forms.read_pipeline(form)
     except LabError:
-        pipeline = preset.pipeline  # typed templates may be wrong; the boxes get them all the same
-    state(visit).value_names, state(visit).example, state(visit).checked = (
-        tuple(form.values)[:VALUE_SLOTS],
-        step.example,
-        None,
-    )
-    update: Update = {name: getattr(form, name) for name in PLAIN}
-    update |= {"methods": list(form.methods), "weights": form.weights[: len(preset.pipeline.agents)]}
-    update |= {
+        pipeline = preset.pipeline  # invalid templates are put back as they were typed
+    state = state_of(visit)
+    state.value_names, state.example = tuple(form.values)[:VALUE_SLOTS], step.example
+    state.gallery_entry = None
+    return {
+        **{name: getattr(form, name) for name in PLAIN},
+        "methods": list(form.methods),
+        "weights": form.weights[: len(preset.pipeline.agents)],
         "copies": shown_copies(form.copies),
         "options": form.options,
         "columns": {"ablate": form.ablate, "every_profile": form.every_profile},
+        "scenario": pipeline_html.scenario(preset),
+        "pick_example.value": "",
+        **{f"template_{i}": "" for i in range(AGENT_SLOTS)},
+        **{f"template_{i}": template for i, template in enumerate(form.templates[:AGENT_SLOTS])},
+        **{f"value_{i}": "" for i in range(VALUE_SLOTS)},
+        **pipeline_html.bench(pipeline, {}),
+        "known": html.known_answer(step.example, form.values),
+        "values": tuple(
+            Box(
+                pipeline_html.label(name),
+                form.values[name],
+                "\n" in form.values[name].strip(),
+                name in pipeline.required,
+            )
+            for name in state.value_names
+        ),
+        "next.interactive": preset.request_source != "file",
     }
-    update |= {"scenario": pipeline_html.scenario(preset), "pick_example.value": ""}
-    update |= {
-        f"template_{i}": form.templates[i] if i < len(form.templates) else "" for i in range(AGENT_SLOTS)
-    }
-    update |= {f"value_{i}": "" for i in range(VALUE_SLOTS)}
-    update |= pipeline_html.bench(pipeline, {}) | {"known": html.known_answer(step.example, form.values)}
-    update["values"] = tuple(
-        Box(pipeline_html.label(name), said, "\n" in said.strip(), name in pipeline.required)
-        for name, said in form.values.items()
-        if name in state(visit).value_names
-    )
-    return update | {"next.interactive": preset.request_source != "file"}
 
 
 # -- what a browser sends ------------------------------------------------------------------------------------
 
 
 def read_carried(carried: Any) -> dict[str, Any]:
-    """The address's part behind # and the tab's draft, as :file:`assets/share.js` sends them.
+    """The address's part behind # and the tab's draft, which :file:`assets/share.js` sends.
 
     Raises:
-        RecordError: it is larger than a bench can be, or no such thing.
+        RecordError: it is too large or malformed.
     """
     if not carried:
         return {"address": "", "draft": None}
     if not isinstance(carried, str) or len(carried) > CARRIED_CHARACTERS:
         raise RecordError(text.LINK_BROKEN)
     try:
-        found = read_json(carried.encode())
-        address, draft = str(found.get("address") or ""), found.get("draft")
+        body = read_json(carried.encode())
+        address, draft = str(body.get("address") or ""), body.get("draft")
     except (ValueError, AttributeError, RecursionError):
         raise RecordError(text.LINK_BROKEN) from None
     return {"address": address, "draft": draft if isinstance(draft, dict) else None}
 
 
 def with_typed(form: Form, typed: Any, scenario: Any) -> Form:
-    """The bench with the texts that stood in its boxes, where the server had not read them yet. ``scenario``:
-    its title on the page; under another one the boxes mean something else.
+    """The form with the texts typed in its boxes that the server had not read yet. ``scenario``: the title on
+    the page; if it is another one, the texts belong to other boxes and are dropped.
 
     Raises:
-        RecordError: these are no texts for such boxes.
+        RecordError: ``typed`` is no table of texts.
     """
     if not typed or scenario != find_preset(form.preset).pipeline.title:
         return form
-    if not isinstance(typed, dict) or any(not isinstance(said, str) for said in typed.values()):
+    if not isinstance(typed, dict) or any(not isinstance(value, str) for value in typed.values()):
         raise RecordError(text.LINK_BROKEN)
     agents = find_preset(form.preset).pipeline.agents
     templates = {
         str(agent.id): typed.get(f"template_{i}", template)
         for i, (agent, template) in enumerate(zip(agents, form.templates, strict=True))
     }
-    values = {name: typed.get(f"value_{i}", said) for i, (name, said) in enumerate(form.values.items())}
+    values = {name: typed.get(f"value_{i}", value) for i, (name, value) in enumerate(form.values.items())}
     body = configuration.form_to_json(form) | {"templates": templates, "values": values}
     return configuration.form_from_json(body)[0]

@@ -1,4 +1,4 @@
-"""What the widgets of saving, sharing and undo do."""
+"""Connects the widgets of saving, sharing and undo."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.ui.types import Given, Update
 from lab_app.visits.visits import Visit
 
-#: What the address and the tab ask for. It may run before the page's own scripts are there.
+#: Reads the address and the tab's draft. It may run before the page's scripts are loaded.
 CARRY = """() => {
   try {
     const link = /^#([cr]=[A-Za-z0-9_-]+)$/.exec(location.hash);
@@ -19,22 +19,22 @@ CARRY = """() => {
 
 
 def connect_sharing(page: PipelinePage, sharing: Sharing) -> None:
-    """Announce the events. What changes the form says again how it stands."""
+    """Connect the events. Those that change the form also refresh what follows from it."""
 
     def at(place: str, act: Callable[[Visit, Form], Update]) -> Callable[[Visit, Given], Update]:
-        """A handler; what it says under ``share_link`` stands at ``place``."""
+        """A handler whose ``share_link`` is shown at ``place``."""
 
-        def placed(visit: Visit, given: Given) -> Update:
-            update = act(visit, given[FORM])
+        def handler(visit: Visit, inputs: Given) -> Update:
+            update = act(visit, inputs[FORM])
             return {place if name == "share_link" else name: value for name, value in update.items()}
 
-        return placed
+        return handler
 
     for name, act in (("undo", sharing.undo), ("redo", sharing.redo)):
         page.on(page[name].click, at("", act), FORM, follow=True)
     page.on(page["bench_link"].click, at("bench_shared", sharing.link), FORM)
     page.on(page["share"].click, at("run_shared", lambda visit, form: sharing.share(visit)), FORM)
     page.on(
-        page["upload"].upload, lambda visit, given: sharing.open_file(visit, given["upload"]), "upload",
+        page["upload"].upload, lambda visit, inputs: sharing.open_file(visit, inputs["upload"]), "upload",
         follow=True,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The widgets of saving, sharing and undo. What they do is in ``lab_app.pages.pipeline.sharing.actions``."""
+"""The widgets of saving, sharing and undo (handlers: ``lab_app.pages.pipeline.sharing.actions``)."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from lab_app.ui.page import PageBuilder
 
 
 def build_edits(page: PageBuilder) -> None:
-    """Undo, redo and the link, at the head of the bench."""
+    """Undo, redo and the link, above the form."""
     with gr.Row(elem_classes="kv-line", elem_id="kv-edits"):
         small: dict[str, Any] = {"size": "sm", "scale": 0, "min_width": 0}
         page.add(
@@ -32,7 +32,7 @@ def build_files(page: PageBuilder) -> None:
         gr.HTML(f'<h2 class="kv-part-title">{text.FILES}</h2>', apply_default_css=False)
         page.add(download=block("download-area", saving(None, 0)))
         page.add(
-            # without a folder for stored runs there is nowhere to share them
+            # sharing needs a folder for stored runs
             share=gr.Button(
                 text.SHARE_RUN, size="sm", elem_id="kv-share", visible=page.lab.shared is not None
             ),
