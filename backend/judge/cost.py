@@ -27,7 +27,7 @@ def judging_seconds(
     """Seconds that problems like ``problem`` take.
 
     Args:
-        pace: seconds for a prompt token and for a decoding step (:mod:`backend.engine.speed`).
+        measured_speed: seconds for a prompt token and for a decoding step (:mod:`backend.engine.speed`).
         count: problems that are judged; ``taken_in`` further ones that only fill the pools.
     """
     per_token, per_step = measured_speed

@@ -44,12 +44,12 @@ class Advice:
 def templates(log: Gathered, most: int = 24) -> list[Template]:
     """The agents' templates, those with most calls first."""
     staying = steady(log, [(agent, "") for agent in log.agents])
-    found = []
+    out = []
     for agent, count in Counter(log.agents).most_common(most):
-        mine = [n for n, a in enumerate(log.agents) if a == agent]
+        calls = [n for n, a in enumerate(log.agents) if a == agent]
         parts: list[Part] = []
         run: list[int] = []
-        pieces = log.pieces[sorted(mine, key=lambda n: len(log.pieces[n]))[len(mine) // 2]].tolist()
+        pieces = log.pieces[sorted(calls, key=lambda n: len(log.pieces[n]))[len(calls) // 2]].tolist()
         for place, piece in enumerate(pieces):
             run.append(piece)
             stays = piece in staying[agent, ""]
@@ -57,8 +57,8 @@ def templates(log: Gathered, most: int = 24) -> list[Template]:
                 text = " ".join("".join(log.texts[p] for p in run[:3])[: 2 * LONGEST_EXCERPT].split())
                 parts.append(Part(stays, log.tokens.count(np.array(run)), text[:LONGEST_EXCERPT]))
                 run = []
-        found.append(Template(log.names[agent], count, tuple(parts)))
-    return found
+        out.append(Template(log.names[agent], count, tuple(parts)))
+    return out
 
 
 def advise(log: Gathered, totals: NDArray[np.int64], anywhere: NDArray[np.int64], block: int) -> list[Advice]:
@@ -66,7 +66,7 @@ def advise(log: Gathered, totals: NDArray[np.int64], anywhere: NDArray[np.int64]
     layouts = Layouts(log, block)
     tried, total = layouts.tried, int(totals[: layouts.tried].sum())
     saved = {name: layouts.saved(name) for name in layouts.named}
-    found = {name: int(more.sum()) for name, more in saved.items() if more is not None}
-    found[CUT] = int(anywhere[:tried].sum() - layouts.before.sum())
-    rows = [Advice(name, more, total, tried) for name, more in found.items() if more > 0]
+    gains = {name: int(more.sum()) for name, more in saved.items() if more is not None}
+    gains[CUT] = int(anywhere[:tried].sum() - layouts.before.sum())
+    rows = [Advice(name, more, total, tried) for name, more in gains.items() if more > 0]
     return sorted(rows, key=lambda row: -row.saved)

@@ -61,18 +61,18 @@ def engine_cache(path: Path) -> EngineCache:
         RecordError: it cannot be read, or holds something else.
         OptionError: it is msgpack, and that package is not installed.
     """
-    held: set[Any] = set()
-    gone: set[Any] = set()
+    cached: set[Any] = set()
+    past: set[Any] = set()
     stored = again = dropped = most = block = 0
     for where, name, event in _events(path):
         if event.get("medium") in ELSEWHERE:
             continue
         if name == CLEARED:
-            gone |= held
-            held.clear()
+            past |= cached
+            cached.clear()
             continue
         try:
-            blocks = [(event.get("group_idx"), _key(one)) for one in _list(event, "block_hashes")]
+            blocks = [(event.get("group_idx"), _key(value)) for value in _list(event, "block_hashes")]
             if name == STORED:
                 size = event.get("block_size")
                 if type(size) is not int or not 1 <= size <= 1 << 20 or (block and size != block):
@@ -81,15 +81,15 @@ def engine_cache(path: Path) -> EngineCache:
         except _Bad as error:
             raise RecordError(f"{where}: {error}. Choose a file of KV events.", field="events") from None
         if name == REMOVED:
-            dropped += len(held.intersection(blocks))
-            held.difference_update(blocks)
-            gone.update(blocks)
+            dropped += len(cached.intersection(blocks))
+            cached.difference_update(blocks)
+            past.update(blocks)
         else:
-            new = [one for one in blocks if one not in held]
+            new = [key for key in blocks if key not in cached]
             stored += len(new)
-            again += len(gone.intersection(new))
-            held.update(new)
-            most = max(most, len(held))
+            again += len(past.intersection(new))
+            cached.update(new)
+            most = max(most, len(cached))
     if not stored:
         raise RecordError(
             f"{path.name} holds no {STORED} event. Switch the engine's KV events on (kv_events_config).",
@@ -105,10 +105,10 @@ def _list(event: dict[str, Any], name: str) -> list[Any]:
     return value
 
 
-def _key(given: object) -> object:
-    if isinstance(given, bool) or not isinstance(given, int | str | bytes):
-        raise _Bad(f"a block's hash is {show(given)}; a whole number, a text or bytes are allowed")
-    return given
+def _key(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | str | bytes):
+        raise _Bad(f"a block's hash is {show(value)}; a whole number, a text or bytes are allowed")
+    return value
 
 
 def _events(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -137,8 +137,8 @@ def _json_rows(file: Any, name: str) -> Iterator[tuple[str, Any]]:
     while line := file.readline(JSON_BYTES + 1):
         number += 1
         where = f"{name}, line {number}"
-        if told := excess(line):
-            raise RecordError(f"{where}: this {told}. Choose a file of KV events.", field="events")
+        if problem := excess(line):
+            raise RecordError(f"{where}: this {problem}. Choose a file of KV events.", field="events")
         if line.strip():
             try:
                 yield where, json.loads(line)

@@ -98,10 +98,10 @@ class Layouts:
         """Of each tried call, the tokens that it would hit more (or less, below 0); None where the layout
         changes nothing."""
         own = [self.own(n) for n in range(self.tried)]
-        made = [self.named[name](n, messages) for n, messages in enumerate(own)]
-        if made == own:
+        moved = [self.named[name](n, messages) for n, messages in enumerate(own)]
+        if moved == own:
             return None
-        return self._hits([self._flat(messages) for messages in made]) - self.before
+        return self._hits([self._flat(messages) for messages in moved]) - self.before
 
     @cached_property
     def before(self) -> NDArray[np.int64]:

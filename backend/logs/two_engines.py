@@ -132,19 +132,19 @@ def _parting(one: Call, other: Call, limit: float) -> Parting:
     at = _alike(one.chances, other.chances)
     first, second = (call.chances[at] if at < len(call.chances) else None for call in (one, other))
     gaps = (_gap(first, second), _gap(second, first))
-    known = [gap for gap in gaps if gap is not None]
+    numbers = [gap for gap in gaps if gap is not None]
     kind: Kind
     if not one.chances or not other.chances:
         kind = "without log probabilities"
-    elif any(gap > limit for gap in known):
+    elif any(gap > limit for gap in numbers):
         kind = "divergence"
     else:
-        kind = "near tie" if _told(first, second) and _told(second, first) else "unknown"
+        kind = "near tie" if _has_other(first, second) and _has_other(second, first) else "unknown"
     names = [chance.token if chance else "" for chance in (first, second)]
     return Parting(one.where, other.where, kind, at, names[0], names[1], gaps)
 
 
-def _told(own: Chance | None, others: Chance | None) -> bool:
+def _has_other(own: Chance | None, others: Chance | None) -> bool:
     """Whether an engine says how likely the other's token is to it."""
     return own is not None and others is not None and others.token in dict(own.likely)
 
@@ -154,5 +154,5 @@ def _gap(own: Chance | None, others: Chance | None) -> float | None:
     its likeliest, by how much it is at least."""
     if own is None or others is None or not own.likely:
         return None
-    known = dict(own.likely)
-    return own.log_probability - known.get(others.token, min(known.values()))
+    likely = dict(own.likely)
+    return own.log_probability - likely.get(others.token, min(likely.values()))

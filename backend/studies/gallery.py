@@ -95,15 +95,15 @@ def search(
     model: LoadedModel, preset: Preset, examples: Iterator[Example], flips: int, harmless: int
 ) -> Iterator[GalleryEntry]:
     """The first entries of each effect among the examples, until there are enough of both."""
-    left = {"flip": flips, "harmless": harmless}
+    missing = {"flip": flips, "harmless": harmless}
     for example in examples:
-        if not any(left.values()):
+        if not any(missing.values()):
             return
         record = try_example(model, preset, example)
-        number = {key: total - left[key] + 1 for key, total in (("flip", flips), ("harmless", harmless))}
+        number = {key: total - missing[key] + 1 for key, total in (("flip", flips), ("harmless", harmless))}
         entry = judge_example(preset, example, record, "")
-        if entry is None or not left[entry.effect]:
+        if entry is None or not missing[entry.effect]:
             continue
-        left[entry.effect] -= 1
+        missing[entry.effect] -= 1
         name = f"{preset.pipeline.name}-{entry.effect}-{number[entry.effect]}"
         yield GalleryEntry(**{**asdict(entry), "name": name})

@@ -70,9 +70,9 @@ class Server:
             )
         cls = method_class(choice.name)
         self.options = make_options(choice.name, choice.options)
-        if refused := cls.supports(model.info):
+        if reason := cls.supports(model.info):
             raise NotRelocatableError(
-                f"{cls.title} cannot run on {model.info.name}. {refused}", field="methods"
+                f"{cls.title} cannot run on {model.info.name}. {reason}", field="methods"
             )
         self.model, self.engine, self.pipeline, self.choice = model, Engine(model), pipeline, choice
         self.method = cls(self.options)
@@ -128,10 +128,10 @@ class Server:
         self.method.forget(set(self.log.shrink(self.method.needed())))
         scoring = self.pipeline.scoring
         answer = extract_answer(text, scoring) or ""
-        known = example.answer
+        expected = example.answer
         return Served(
             wall * 1e3, ttft * 1e3, decode * 1e3, len(self.pipeline.order), reused, answer,
-            None if known is None else right(answer or None, known, scoring),
+            None if expected is None else right(answer or None, expected, scoring),
         )  # fmt: skip
 
     def _wait(self) -> None:

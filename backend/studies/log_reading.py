@@ -63,7 +63,7 @@ def read_log(
     trials = None
     if request.layouts and xrayed is not None:
         trials = LayoutTrials(logged, *xrayed, request.methods, budget_bytes)
-    chosen = sampled(logged.left, logged.agents, request.sample, request.seed)
+    chosen = sampled(logged.eligible, logged.agents, request.sample, request.seed)
     refused: list[Refused] = []
     rows: list[ReadingRow] = []
     taxes: list[Tax | None] = []
@@ -80,8 +80,8 @@ def read_log(
                 continue
             if spent >= request.most_tokens:
                 break
-            said = model.tokens.encode(calls[index].output.strip())[: request.max_new_tokens]
-            session = LookingSession(model, said, budget_bytes)
+            answer = model.tokens.encode(calls[index].output.strip())[: request.max_new_tokens]
+            session = LookingSession(model, answer, budget_bytes)
             record = logged.read(index, session)
             spent += sum(len(record.prompts[outcome.prompt].token_ids) for outcome in record.outcomes)
             new = rows_of(record, session, calls[index], logged.agents[index])
@@ -165,8 +165,10 @@ class LookingSession(LabSession):
             ids = dense.context.prompt.ids
             errors: list[float | None] = [None, None]
             if row.context.prompt.ids == ids:
-                found = cache_error(row.prefill.cache, dense.prefill.cache, len(ids), engine.model.rotation)
-                errors = [float(error.mean()) for error in found]
+                layer_errors = cache_error(
+                    row.prefill.cache, dense.prefill.cache, len(ids), engine.model.rotation
+                )
+                errors = [float(error.mean()) for error in layer_errors]
             self.looks[row.run.choice.label] = Look(len(self._answer), mean, swapped, *errors)
 
 
@@ -195,19 +197,19 @@ def _blamed(
     choices = [verdict(text, request.same) for text in (row.dense, row.text)]
     if choices[0] == choices[1] and any(choices[0]):
         return Blamed(refused="Only words changed: what can be read off both answers is the same.")
-    asked = BlameRequest(
+    search = BlameRequest(
         run, row.method, run.pipeline.final, request.blame_passes, draws=DRAWS, seed=request.seed
     )
     try:
-        [found] = [step for step in blame(session, asked) if isinstance(step, BlameRecord)]
+        [record] = [step for step in blame(session, search) if isinstance(step, BlameRecord)]
     except LabError as error:
         return Blamed(refused=str(error))
     parts = tuple(
         BlamedPart(" ".join("".join(texts[p.start : p.end]).split())[:SHOWN], p.first, p.last, p.half)
-        for p in (found.found.parts if found.found else ())
+        for p in (record.found.parts if record.found else ())
     )
-    restored = sum(trial.restored for trial in found.random)
+    restored = sum(trial.restored for trial in record.random)
     return Blamed(
-        parts, found.share if parts else 0.0, restored, len(found.random), found.dense_token,
-        found.method_token,
+        parts, record.share if parts else 0.0, restored, len(record.random), record.dense_token,
+        record.method_token,
     )  # fmt: skip

@@ -62,19 +62,19 @@ def proximity(model: LoadedModel, request: ProximityRequest) -> Iterator[Progres
     sampled, pairs, embedding = nearest_pairs(model, request)
     unique, places = np.unique(pairs, return_inverse=True)
     places = places.reshape(pairs.shape)
-    seen: list[LastToken] = []
+    readings: list[LastToken] = []
     for number, prefix in enumerate(prefixes, 1):
         parts = []
         rows = max(1, BATCH_TOKENS // (len(prefix) + 1))
         for at in range(0, len(unique), rows):
             yield Progress(f"Behind prefix {number} of 2", at + (number - 1) * len(unique), 2 * len(unique))
             parts.append(last_tokens(model, prefix, unique[at : at + rows].tolist()))
-        seen.append(
+        readings.append(
             LastToken(
                 *(torch.cat([getattr(p, name) for p in parts], 1) for name in ("hidden", "keys", "values"))
             )
         )
-    a, b = seen
+    a, b = readings
     first, second = torch.from_numpy(places[:, 0]), torch.from_numpy(places[:, 1])
 
     def apart(x: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ def proximity(model: LoadedModel, request: ProximityRequest) -> Iterator[Progres
 def _check(model: LoadedModel, request: ProximityRequest) -> list[list[int]]:
     """The two prefixes as token ids."""
     check_ranges(request, LIMITS, "proximity")
-    found = []
+    prefixes = []
     for letter, text in (("A", request.prefix_a), ("B", request.prefix_b)):
         ids = [*model.tokens.bos, *model.tokens.encode(text)]
         limit = min(MAX_PREFIX_TOKENS, model.info.context_tokens - 1)
@@ -119,13 +119,13 @@ def _check(model: LoadedModel, request: ProximityRequest) -> list[list[int]]:
                 f"Prefix {letter} has {len(ids):,} tokens; 1 to {limit:,} are allowed. Change the text.",
                 field=f"proximity.prefix_{letter.lower()}",
             )
-        found.append(ids)
-    if found[0] == found[1]:
+        prefixes.append(ids)
+    if prefixes[0] == prefixes[1]:
         raise OptionError(
             "Prefix B is the same text as prefix A, so nothing changes between them. Change one of them.",
             field="proximity.prefix_b",
         )
-    return found
+    return prefixes
 
 
 def trained_vocabulary(model: LoadedModel) -> tuple[Tensor, NDArray[np.int64]]:

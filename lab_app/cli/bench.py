@@ -55,7 +55,7 @@ def _measure(what: str, given: dict[str, Any]) -> dict[str, Any]:
     """The report of what measures, by its name."""
     from backend.bench.assemble import bench_assemble
     from backend.bench.attention import bench_attention
-    from backend.bench.common import Asked
+    from backend.bench.common import BenchRequest
     from backend.bench.decode import bench_decode
     from backend.bench.match import bench_match
     from backend.bench.memory import bench_memory
@@ -65,4 +65,4 @@ def _measure(what: str, given: dict[str, Any]) -> dict[str, Any]:
     return checked({
         "ttft": bench_ttft, "match": bench_match, "assemble": bench_assemble, "decode": bench_decode,
         "memory": bench_memory, "attention": bench_attention,
-    }[what](Asked(**given)))  # fmt: skip
+    }[what](BenchRequest(**given)))  # fmt: skip
