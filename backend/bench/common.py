@@ -216,8 +216,7 @@ def spreads(times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
 
 
 def slope(over: str, sizes: Sequence[int], times: Sequence[float]) -> dict[str, Any]:
-    """A line through the times: milliseconds for each thing more, at nothing, and how much of the variance it
-    explains."""
+    """A line through the times: milliseconds for each unit of size, milliseconds at size 0, and R squared."""
     per_one, at_nothing = np.polyfit(sizes, times, 1)
     residuals = np.asarray(times) - (per_one * np.asarray(sizes) + at_nothing)
     whole = float(np.var(times))
@@ -258,7 +257,7 @@ def conditions(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class BenchRequest:
-    """What a benchmark is asked for; ``device`` and ``dtype`` as for :func:`backend.model.load.load_model`.
+    """A benchmark's sizes; ``device`` and ``dtype`` as for :func:`backend.model.load.load_model`.
 
     Args:
         shape: ``smollm2-135m``, ``llama-8b`` (random weights), or a model's name or folder.
@@ -303,7 +302,6 @@ class BenchRequest:
         /,
         **figures: Any,
     ) -> dict[str, Any]:
-        """A report on what was found: begun with what was asked, of which ``sizes`` were read, and ended with
-        the conditions."""
+        """A benchmark's report: the request (of its sizes only ``sizes``), the figures and the conditions."""
         settings = {name: getattr(self, name) for name in ("shape", *sizes, "repeats")}
         return {"bench": bench, **settings, **figures, "spread": spreads(times), **conditions(device, dtype)}

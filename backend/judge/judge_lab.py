@@ -253,14 +253,14 @@ class JudgeLab:
         many: bool,
         cancel: threading.Event | None,
     ) -> Generator[Event, None, OrderResult]:
-        """Judge a problem in an order. ``many``: beside others."""
+        """Judge a problem in an order. ``many``: whether other orders are judged with it."""
         layout = order.layout(problem.number, len(problem.candidates))
         session = self.session(order)
         read: dict[str, list[Reading]] = {}
         notes: dict[str, None] = {}
         for places, run, texts in self.prompts(problem, bases, layout, request):
             record = yield from session.run_slots(run, texts, cancel)
-            # Work beside it changes the times of decoding alone, and a verdict keeps none of these.
+            # Concurrent work changes only the times of decoding, and a verdict keeps none of these.
             notes |= dict.fromkeys(note for note in record.notes if note != session.concurrent_note)
             for row, outcome in zip(session.rows, record.outcomes, strict=True):
                 assert row.decoded is not None

@@ -30,7 +30,7 @@ class SlotText:
 
 
 class SlotRequestState(RequestState):
-    """A walk whose declared texts may come with their tokens, cache and writer."""
+    """A request state whose slots may come with their tokens, KV and writer."""
 
     texts: Mapping[str, SlotText]
 
@@ -103,8 +103,8 @@ class JudgeSession(LabSession):
 
 
 def side_by_side(works: Sequence[Generator[Event, None, T]]) -> list[T]:
-    """What works end with that go on by turns. None answers before all have read: then their answers are one
-    batch from its first token on.
+    """Run generators by turns; returns what each ends with. None decodes before all have read their prompts,
+    so their answers are one batch from the first token on.
 
     Raises:
         LabError: one of them failed; the others are given up.

@@ -59,8 +59,8 @@ def judge(
     """Judge a request's problems in every order; ends with all of it.
 
     A single given problem is watched: an :class:`OrderDone` follows each of its orders, and the warm-up's
-    problems are drawn. Of several, each finished row is told, and a cancelled batch ends with the rows that
-    were finished, if there is one.
+    problems are drawn. Of several, each finished row is yielded, and a cancelled batch ends with the record
+    of the finished rows, if there are any.
 
     Raises:
         LabError: the request cannot be run.

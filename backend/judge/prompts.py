@@ -32,8 +32,8 @@ _NUMBER = re.compile(r"-?[0-9][0-9,]*(?:\.[0-9]+)?")
 
 @dataclass(frozen=True)
 class Wording:
-    """The roles. ``reader``: an execution agent that sees others' answers. ``form``: what a judge is told of
-    its answer's form, by protocol. ``final``: what final answers are."""
+    """The roles. ``reader``: an execution agent that sees others' answers. ``form``: the instruction on the
+    form of a judge's answer, by protocol. ``final``: what final answers are."""
 
     solver: str
     reader: str

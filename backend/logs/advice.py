@@ -15,7 +15,7 @@ LONGEST_EXCERPT = 80
 
 @dataclass(frozen=True)
 class Part:
-    """A run of pieces of a template; ``stays`` or changes; ``tokens`` and an excerpt of it in one call."""
+    """Neighbouring pieces of a template that all stay or all change; size and excerpt are from one call."""
 
     stays: bool
     tokens: int
@@ -24,7 +24,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Template:
-    """An agent's prompt as its calls have it: what stays and what changes, in order, in one of its calls."""
+    """What stays and what changes in an agent's prompts, in the order of one of its calls."""
 
     agent: str
     calls: int
@@ -33,7 +33,7 @@ class Template:
 
 @dataclass(frozen=True)
 class Advice:
-    """A layout: ``saved`` tokens more than today's are hit, ``of`` all that were tried, in ``calls``."""
+    """A layout that hits ``saved`` tokens more than the log's own, ``of`` all tokens of the tried calls."""
 
     layout: str
     saved: int

@@ -21,12 +21,13 @@ _ODD = [
 
 @dataclass(frozen=True)
 class Overlap:
-    """Of each piece: what stood in pieces of earlier calls when it was first sent.
+    """What earlier calls had sent of each piece when it was first sent.
 
     Attributes:
-        first: the call that sent it first; ``tokens`` of it had been sent before.
+        first: the call that sent the piece first.
+        tokens: how many of its tokens earlier calls had sent.
         source: a piece that such tokens came from; -1 where there is none.
-        mask: of each token of all pieces, whether it had been sent before.
+        mask: of each token of all pieces, whether an earlier call had sent it.
     """
 
     first: NDArray[np.int64]
@@ -36,7 +37,7 @@ class Overlap:
 
 
 def find_overlap(tokens: Tokens, first: NDArray[np.int64]) -> Overlap:
-    """See :class:`Seen`.
+    """Look for every piece's tokens in earlier calls; see :class:`Overlap`.
 
     Args:
         first: of each piece, the call that sent it first, ascending.

@@ -14,10 +14,10 @@ from backend.logs.calls import PARAGRAPH, TOOLS, Call
 from backend.prompts.conversation import FIRST, Part, pipeline_of_parts
 from backend.prompts.pipeline import Pipeline
 
-STAYS = 0.9  # of an agent's calls have a line that is its template's
+STAYS = 0.9  # share of an agent's calls that have a line of its template
 LONG = 40  # characters from which a line that another agent read before is a text of its own
 
-#: A part of a prompt as a model reads it: whose it is, and its text.
+#: A part of a prompt as a model reads it: its role and its text.
 Section = tuple[str, str]
 
 
@@ -28,7 +28,7 @@ def sections_of(call: Call) -> list[Section]:
 
 
 def agent_of(call: Call) -> str:
-    """The call's agent: by its name, else by the beginning of what the system tells it."""
+    """The call's agent: its name, or else the beginning of its system prompt."""
     if call.agent:
         return call.agent
     first = call.messages[0]

@@ -1,4 +1,4 @@
-"""A call of a model, as every log's reader tells it: one typed form for all formats.
+"""A call of a model: one typed form for all formats of logs.
 
 A format's reader makes :class:`Call` objects out of what a line holds; :class:`Fields` holds the checks that
 all of them need. What has the wrong type raises :class:`BadLine`, which the log's reader turns into a message
@@ -129,13 +129,13 @@ def tool(name: object, description: object, parameters: object) -> Tool:
 
 
 def plain_json(value: object) -> str:
-    """JSON on one line, with letters as they are."""
+    """JSON on one line, not escaped to ASCII."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def text_of(content: object, what: str = "content") -> str:
-    """The text of a message's content: a text, nothing, or a list of blocks with texts. A picture or sound is
-    told by its type, since it takes tokens that no tokenizer counts."""
+    """The text of a message's content: a text, nothing, or a list of blocks with texts. A picture or sound
+    becomes its type in brackets, since no tokenizer counts its tokens."""
     if content is None or isinstance(content, str):
         return content or ""
     if isinstance(content, dict):
@@ -160,7 +160,7 @@ def block_text(block: object, what: str = "content") -> str:
 
 
 class Fields:
-    """Values of objects that may be anything, checked: the first that is there, of the names in turn."""
+    """Checked look-ups in objects that may be anything: the first value under one of several names."""
 
     def __init__(self, *objects: object) -> None:
         self.objects = [o for o in objects if isinstance(o, dict)]
@@ -253,7 +253,7 @@ def seconds(value: object) -> float | None:
 
 
 def checked(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """Messages without empty ones; the system prompt's first.
+    """The messages that are not empty.
 
     Raises:
         BadLine: none is left.

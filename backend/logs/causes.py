@@ -28,7 +28,8 @@ EXCERPT = 90
 
 @dataclass(frozen=True)
 class Cause:
-    """``kind`` in words; ``role`` of the message (or *tools*) with the first difference; how both go on."""
+    """``kind`` in words; ``role`` of the message (or *tools*) with the first difference; an excerpt of both
+    from there on."""
 
     kind: str
     role: str
@@ -39,7 +40,7 @@ class Cause:
 def cause(
     before: Ids, after: Ids, texts: Sequence[str], headers: Mapping[int, str], same_agent: bool
 ) -> Cause | None:
-    """Why ``after`` no longer shares what ``before`` had; None if one goes on where the other ends.
+    """Why ``after`` shares no longer prefix with ``before``; None if one is the beginning of the other.
 
     Args:
         before, after: numbers of the pieces of both calls; their ``texts``; ``headers`` begin a message.
@@ -125,7 +126,9 @@ def _paragraphs(before: Ids, after: Ids, texts: Sequence[str]) -> str | None:
     """What changed between two messages; None where they are two different texts."""
     if "".join(_text(before, texts).split()) == "".join(_text(after, texts).split()):
         return edit(_text(before, texts), _text(after, texts))
-    one, other = ([texts[p].strip() for p in pieces] for pieces in (before, after))  # blank lines: see above
+    one, other = (
+        [texts[p].strip() for p in pieces] for pieces in (before, after)
+    )  # blank lines do not count
     if Counter(one) == Counter(other):
         return MOVED
     ops = SequenceMatcher(None, one, other, autojunk=False).get_opcodes()

@@ -44,7 +44,7 @@ def _chance(token: object, row: object, likely: list[tuple[Any, Any]]) -> Chance
 
 
 def _number(value: object) -> float | None:
-    """A log probability; servers write what has none at all as a very small number."""
+    """A log probability in nats, at most 0; servers write minus infinity as a very negative number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e300:
         return None
     return min(0.0, float(value)) if math.isfinite(value) else None

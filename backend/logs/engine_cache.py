@@ -50,7 +50,7 @@ class EngineCache:
 
     @property
     def capacity(self) -> int | None:
-        """Tokens that it had room for; None where nothing was ever dropped, so that nobody knows."""
+        """Tokens that it had room for; not known (None) where nothing was ever dropped."""
         return self.most * self.block if self.dropped else None
 
 

@@ -13,8 +13,8 @@ class Hits:
         calls: how many; ``tokens`` and ``input``: of their prompts, as counted here and by the server.
         really, bounded, unlimited: cached tokens: by the server, and predicted with a bounded cache and with
             one that drops nothing.
-        same: calls that hit what the bounded cache was predicted to; ``near``: to less than a block.
-        less, more: calls that hit a block and more less, or more, than that, the farthest first.
+        same: calls that hit exactly what was predicted with the bounded cache; ``near``: within a block.
+        less, more: calls that hit at least a block less, or more, than predicted, the farthest first.
     """
 
     calls: int

@@ -52,7 +52,7 @@ def gather(
     progress: Callable[[str], None] = lambda _: None,
     keep: Callable[[Call], object] = lambda _: None,
 ) -> Gathered:
-    """Read a log; ``keep`` is given every call as it comes.
+    """Read a log; ``keep`` is called with every call.
 
     Raises:
         RecordError, OptionError: see :class:`backend.logs.reader.LogReader`.
@@ -71,7 +71,7 @@ def gather(
 def gathered(
     calls: Iterable[Call], tokenizer: Any, *, progress: Callable[[str], None] = lambda _: None
 ) -> Gathered:
-    """The same of calls that were read."""
+    """The same for calls that are already read."""
     cutter = Pieces(tokenizer)
     where, pieces, agents, sessions = [], [], [], []
     times: list[float | None] = []
@@ -112,7 +112,7 @@ def _renumbered(calls: list[Ids], count: int) -> tuple[list[Ids], Ids]:
         for piece in dict.fromkeys(fresh.tolist()):
             place[piece], next_number = next_number, next_number + 1
         out.append(place[pieces])
-    place[place < 0] = np.arange(next_number, count)  # of lines that broke off
+    place[place < 0] = np.arange(next_number, count)  # pieces of bad lines, which no call has
     return out, place
 
 

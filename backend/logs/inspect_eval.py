@@ -20,7 +20,7 @@ def fits(start: bytes) -> bool:
 
 
 def calls(path: Path) -> Iterator[Call | BadLine]:
-    """Every call; what is none is told in its place.
+    """Every call, and a :class:`BadLine` in the place of each that cannot be read.
 
     Raises:
         OptionError: the package is not installed.

@@ -1,8 +1,8 @@
 """A log, read call by call whatever its format, line by line in bounded memory.
 
-Every line is told by its content, so a file may hold several formats. A line is looked through before it is
+A line's format is recognised by its content, so a file may hold several. A line is checked before it is
 parsed (:mod:`backend.base.bounded_json`); secrets are masked in every text. A bad line stops the reading with
-its number, or is counted and skipped where that was asked for.
+its number, or is counted and skipped with ``skip_bad``.
 """
 
 import gzip

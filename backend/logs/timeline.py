@@ -99,7 +99,8 @@ class OpenLog:
         return (*runs[:MOST_RUNS], *([Run("new", remainder)] if remainder else []))
 
     def worst(self, session: str) -> tuple[int, int] | None:
-        """The call of a session that missed most, behind the earlier one that had it; else its last two."""
+        """The two calls to compare first: the session's call that missed most, behind the earlier one that
+        had the text; where none missed any, its last two."""
         places = {call.where: n for n, call in enumerate(self.xray.calls)}
         own = self.of_session(session)
         missed = [n for n in own if self.xray.calls[n].cause is not None]

@@ -1,9 +1,9 @@
 """Two engines' answers to the same calls: where they part, is it rounding or something else?
 
 Two engines never add in the same order, so their log probabilities differ a little everywhere, and where two
-tokens are nearly as likely, greedy decoding takes the one here and the other there. Such a parting is told
-from a real one by both engines' own gap between the two tokens, beside how far their log probabilities of the
-same tokens lie apart before it.
+tokens are nearly as likely, greedy decoding takes one here and the other there. Such a parting is rounding if
+the gap between the two tokens is small under both engines, compared with how far their log probabilities of
+the same tokens lie apart before it.
 """
 
 from collections import defaultdict
@@ -65,7 +65,7 @@ class TwoEngines:
     partings: list[Parting]
 
     def count(self, kind: Kind) -> int:
-        """Pairs that part so."""
+        """Partings of this kind."""
         return sum(parting.kind == kind for parting in self.partings)
 
     def plain(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ _OPEN = re.compile(r"(?:(\w[\w.-]*)\s*\(\s*)?\{")
 
 def written_call(text: str, tools: Collection[str]) -> str:
     """The first call in an answer, as ``name({...})`` with the arguments' keys in order; empty where it has
-    none. Read are ``name({...})`` and objects with a name and arguments, between whatever tags.
+    none. A call is written as ``name({...})`` or as an object with a name and arguments, in any tags.
 
     Args:
         text: the answer.

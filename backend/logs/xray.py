@@ -173,7 +173,7 @@ def _calls(
     log: Gathered, overlap: Overlap, totals: Counts, prefix: Counts, donor: Counts, blocks: Counts,
     bounded: Counts,
 ) -> tuple[list[CallXRay], Counts, Counts]:  # fmt: skip
-    """Call by call; and both matrices."""
+    """Every call's tokens, and both matrices."""
     count = min(len(log.names), MOST_AGENTS + 1)
     had = np.zeros((count, len(log.tokens.lengths)), bool)
     matrix, prefixes = np.zeros((count, count), np.int64), np.zeros((count, count), np.int64)
@@ -188,7 +188,7 @@ def _calls(
         if donor[n] >= 0:
             prefixes[agent, min(log.agents[int(donor[n])], MOST_AGENTS)] += prefix[n]
         reason, against, before = None, -1, last.of(log.agents[n], session)
-        # What a prompt repeats at its end, having only grown since its last call, broke no prefix.
+        # A prompt that only grew since the agent's last call broke no prefix, whatever it repeats at its end.
         grew = before and (log.agents[before[0]], log.sessions[before[0]]) == (log.agents[n], session)
         grew = grew and prefix[n] >= totals[before[0]]
         if anywhere - prefix[n] >= RUN and not grew:
@@ -251,8 +251,9 @@ class _Last:
 
 
 def _against(log: Gathered, overlap: Overlap, n: int, candidates: list[int], prefix: int) -> int:
-    """The earlier call that had most of a call's text, of those that may be expected to, the nearest first;
-    if none had more than the prefix, the one that had the longest missed paragraph first."""
+    """The earlier call that a call is compared with: of the candidates, and of the call that sent the longest
+    missed paragraph first, the one that had most of the text. If none had more than the prefix, the latter.
+    """
     pieces, lengths = log.pieces[n], log.tokens.lengths[log.pieces[n]]
     partly, source = overlap.tokens[pieces], overlap.source[pieces]
     best, most = -1, prefix + RUN - 1

@@ -279,7 +279,7 @@ class Search:
         )
 
     def ask(self, sets: Sequence[Set]) -> Trials:
-        """Answers with these sets repaired, each tried once; without those that the budget does not cover."""
+        """Answers with these sets repaired, each tried once, as far as the passes go."""
         new = [parts for parts in dict.fromkeys(sets) if parts not in self.results]
         affordable = new[: max(0, self.limit - self.passes)]
         self.spent = self.spent or len(affordable) < len(new)

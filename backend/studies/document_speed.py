@@ -116,7 +116,7 @@ def _prompt(
 
 
 def _store(model: LoadedModel, segment: KVSegment, source: str, file: Path) -> Fetch:
-    """Put a document's KV away, and say how it is fetched to the model's device."""
+    """Store a document's KV; returns what loads it to the model's device."""
     keys, values = (x.cpu().contiguous() for x in (segment.keys, segment.values))
     if model.device.type == "cuda":
         keys, values = keys.pin_memory(), values.pin_memory()

@@ -116,7 +116,7 @@ def _options(choice: MethodChoice, request: HypothesesRequest) -> Options:
 
 @dataclass
 class Runner:
-    """A method that lives with its own turns, and what of texts it has read."""
+    """A free-running method with its log; ``grams``: the token runs that it has read."""
 
     label: str
     method: Method
@@ -145,7 +145,7 @@ class Bench:
         sampled = self.request.reruns > number and not again
         reruns = [self.rerun(runner, number, example) for runner in self.runners] if sampled else []
         live: list[LiveStep] = []
-        shift = number % len(self.runners)  # nobody always goes first
+        shift = number % len(self.runners)  # no method always goes first
         for runner in self.runners[shift:] + self.runners[:shift]:
             live += self.live(runner, number, example)
         steps, candidates, tax = self.pinned.episode(self.pipeline, number, example, again)
@@ -229,7 +229,7 @@ class Pinned:
         return steps, candidates, self.engine.model.tokens.boundary_tax(*prompts)
 
     def _prefilled(self, turn: Turn, keeper: SegmentsMethod) -> Prefilled:
-        """Dense's pass as a keeper wants to see it: with the states at its cut, where it has one."""
+        """Dense's prefill for a keeper, with the hidden states at the keeper's cut layer if it has one."""
         cut = keeper.cut_layer(turn.context)
         if cut is None:
             return Prefilled(turn.context, turn.prefill.cache, True, turn.prefill.plan)
@@ -273,7 +273,7 @@ class Pinned:
         return tuple(kl(dense[list(ends)], view.logits_at(ends)).tolist())
 
     def _candidates(self, turn: Turn, number: int, dense: Tensor, along: Tensor) -> list[Candidate]:
-        """Graft what is alike one by one (H3): of what is found from the smallest tau on, a seeded draw."""
+        """Graft similar spans one by one (H3): a seeded draw of those found with the smallest tau."""
         method = next(m for s, m in self.methods.items() if replace(s, tau=BASE.tau, halo=BASE.halo) == BASE)
         context, out = turn.context, []
         ids, wide = (

@@ -98,7 +98,7 @@ class Server:
         first = time.perf_counter()
         for sample in state.start(values):
             self.method.on_event(Arrived(sample), self.log)
-        if not self.needs_bases:  # the walk encodes bases whoever reads it; who needs none does not pay
+        if not self.needs_bases:  # the request state always encodes bases; methods without need do not pay
             spared = sum(state.base_ms.values()) / 1e3
             began, first = began + spared, first + spared
         ttft = decode = 0.0

@@ -25,11 +25,11 @@ from backend.studies.logged_calls import LoggedCalls
 
 
 class BesideSession(LabSession):
-    """A session that compares dense's answer with another answer of dense's, to the texts in their own order.
+    """A session that compares dense's answer with dense's answer to the same texts in their own order.
 
     Args:
         model: as of any session.
-        other: that answer.
+        other: the answer to the texts in their own order.
         floor: largest logit difference between two ways of computing dense.
     """
 

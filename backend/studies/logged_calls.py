@@ -1,8 +1,8 @@
 """A log's calls, sampled and read: what the gate and the X-ray with a model have in common.
 
-Every sampled call finds the same pools: those that the first calls with its template left. So calls are
-independent given these, and what is said of a share of them is of calls like those in the log. The exact
-prefix cache holds what the call's own session had sent before.
+Every sampled call finds the same pools: those that the first calls with its template left. Given these,
+calls are independent, so a measured share holds for calls like those in the log. The exact prefix cache holds
+what the call's own session had sent before.
 """
 
 import random
@@ -180,9 +180,9 @@ def sampled(
     Args:
         eligible: those that may be sampled.
         agents: of every call of the log.
-        count: most that are wanted.
-        by_agent: every agent's share of them is as in the log; else any call is like any other, which a
-            test that may stop after each of them needs.
+        count: of the sampled calls, at most.
+        by_agent: agents have the same shares as in the log; else calls are drawn regardless of agent, as a
+            test needs that may stop after any call.
     """
     rng = random.Random(f"gate:{seed}")
     count = min(count, len(eligible))

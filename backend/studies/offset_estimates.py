@@ -53,7 +53,7 @@ def approximate(engine: Engine, history: History, log: SampleLog) -> Generator[P
         yield Progress(f"Estimating request {number + 1} of {len(history)}", number, len(history))
         for context in contexts:
             at = agents.index(context.prompt.agent)
-            # who has an anchor is the same under every weighing
+            # whether a text has an anchor does not depend on the weighing
             matched = set(estimator.matches(context, log))
             spans = []
             for part, name, span, offset, base in _real(context):

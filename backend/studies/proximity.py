@@ -35,7 +35,7 @@ from backend.session.study import study
 
 MAX_PREFIX_TOKENS = 2000
 BATCH_TOKENS = 4096  # forwarded at once
-HEAP_SAMPLE = 256  # tokens that are asked how many others lie beside them
+HEAP_SAMPLE = 256  # tokens whose neighbours are counted
 BLOCK_ROWS = 1024  # of the distances between tokens, at once
 
 
@@ -224,8 +224,8 @@ def proposition_bound(hidden: Tensor, keys: Tensor) -> Tensor:
 def spearman(embedding: Floats, distances: Floats, scale: float | None = None) -> Correlation:
     """Rank correlation of the embedding distance with each layer's distances, with 95% intervals.
 
-    A layer whose distances are all alike to rounding has none. ``scale``: of what they were computed from,
-    which their rounding goes by; the largest of them when absent.
+    A layer whose distances are equal up to rounding has none. ``scale``: the largest of the numbers that the
+    distances were computed from, which sets the rounding; the largest distance when absent.
     """
     rho = np.full(len(distances), np.nan)
     rounding = 1e-4 * max(1e-9, float(np.abs(distances).max()) if scale is None else scale)

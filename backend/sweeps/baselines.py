@@ -26,7 +26,7 @@ def read_against(value: object, axes: Mapping[Axis, Sequence[str | int | float]]
         axes: the values that the sweep has on each axis; the first method is dense.
 
     Raises:
-        OptionError: it names what the sweep has not, or nothing to compare with it, or something twice.
+        OptionError: a baseline is not in the sweep, has nothing to be compared with, or is named twice.
     """
     rows = value if isinstance(value, list) else [value]
     baselines: list[Baseline] = []

@@ -1,10 +1,10 @@
 """The frontier of tokens computed and answers flipped, found by successive halving over a sweep's methods.
 
-Round after round the number of problems doubles and the better half of the compositions stays (Jamieson and
-Talwalkar 2016, "Non-stochastic best arm identification and hyperparameter optimization"). Better is who flips
-the least beyond what another one flips at no greater cost, so the whole frontier stays, not one corner of it.
-A round is a sweep over fewer problems: a longer sweep goes on from a shorter one, so rows are kept, and a
-search that was killed goes on where it stopped.
+Every round doubles the number of problems and keeps the better half of the compositions (Jamieson and
+Talwalkar 2016, "Non-stochastic best arm identification and hyperparameter optimization"). A composition is
+better the fewer answers it flips beyond the fewest at no greater cost, so the whole frontier stays, not one
+corner of it. A round is a sweep over fewer problems; a longer sweep goes on from a shorter one, so no row is
+computed twice, and a killed search goes on where it stopped.
 
 Of those that reach the last round every two are also read together: where their answers differ, the full
 read's is taken. That follows from their rows, and nothing is run for it.
@@ -59,7 +59,7 @@ def search(
     cancel: threading.Event | None = None,
     facts: dict[str, Any] | None = None,
 ) -> Iterator[Count | Frontier]:
-    """Search the sweep's methods; ends with the frontier, behind each round comes what is known so far.
+    """Search the sweep's methods; yields the frontier so far after each round, and last the final one.
 
     Args:
         sweep: its methods are the compositions, its ``problems`` those of the last round.
@@ -138,8 +138,8 @@ def _confirm(
     cancel: threading.Event | None,
     facts: dict[str, Any] | None,
 ) -> Generator[Count, None, Frontier]:
-    """The best composition, which reads with ``needed``, on problems that chose nothing, beside the rows of
-    ``held_out``."""
+    """The best composition, which reads with ``needed``, on problems that had no part in its choice, beside
+    the methods of ``held_out``."""
     dense, *rows = held_out.methods
     more = [choice for choice in needed if choice.label not in {row.label for row in rows}]
     sweep = replace(held_out, methods=(dense, *rows, *more))

@@ -111,7 +111,7 @@ def splits_of(names: Sequence[str], card: object = None) -> Splits:
 
     Args:
         names: of all its files.
-        card: what stands above its card's text, as data.
+        card: the metadata of its card.
     """
     readable = sorted(
         name for name in names if name.endswith(SUFFIXES) and not _stem(name).startswith("dataset_info")

@@ -1,7 +1,7 @@
 """A sweep that is asked for from a page: its text, two files beside it, and its rows, in a folder of its own.
 
-What stands in the text comes from a stranger. It names no file but those beside it, which are called here
-whatever they were called elsewhere, and no model but the one that is loaded.
+The text comes from a stranger. It may name only the files beside it, which have fixed names here, and only
+the model that is loaded.
 """
 
 import shutil
@@ -144,8 +144,8 @@ class SweepDesk:
         return path.read_bytes()
 
     def keep(self, content: bytes) -> tuple[str, int]:
-        """Keep an uploaded file beside the text, in the place of the one before. Its kind is told from its
-        content: JSON lines, a JSON list, or CSV.
+        """Keep an uploaded file beside the text, in the place of the one before. Its content decides its
+        kind: JSON lines, a JSON list, or CSV.
 
         Returns:
             the name by which the text can ask for it, and how many lines it has.

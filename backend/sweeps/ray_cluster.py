@@ -1,10 +1,10 @@
 """A sweep's shards on Ray: many at once, on this machine or on a cluster.
 
-Every worker is a process with a runner of its own, and only the asking process writes to the file. A worker
-sends each problem's rows as it is done. When a worker dies, what it had sent is in the file; its shard goes
-to a new worker, which is told what is there and goes on behind it, so only the problem in flight is lost.
-Keys are hashes of what decides a row, and the file keeps one row for each: a shard that runs twice costs
-time.
+Every worker is a process with a runner of its own; only the process that started the sweep writes to the
+file. A worker sends each problem's rows as soon as they are computed. When a worker dies, what it had sent is
+in the file; its shard goes to a new worker with the keys of those rows, so only the problem in flight is
+lost. Keys are hashes of what decides a row, and the file keeps one row for each: a shard that runs twice only
+costs time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from backend.sweeps.rows import Finished
 from backend.sweeps.runner import Memo, Runner, unit_of
 
 WAIT_SECONDS = 0.5  # between two looks at whether the sweep was cancelled
-MOST_DEATHS = 3  # of workers on one shard, before the shard is held to be the reason
+MOST_DEATHS = 3  # of workers on one shard, before the sweep is given up
 
 
 def ray_module() -> Any:

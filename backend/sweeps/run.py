@@ -63,7 +63,7 @@ def run_sweep(
         facts: of this process, kept in the file: versions, the machine.
         spread: runs several shards at once (:class:`backend.sweeps.ray_cluster.Cluster`); else one after the
             other.
-        look_seconds: give the rows so far about so often too.
+        look_seconds: also yield the rows so far, about so often.
 
     Raises:
         LabError: the sweep cannot be run, or the file cannot be written.

@@ -20,12 +20,12 @@ from backend.base.errors import RecordError
 from backend.sweeps.rows import COLUMNS, Finished, Row, sql_type
 
 FORMAT = 2
-APPLICATION = 0x4B565357  # "KVSW" in the file's head: it is ours
+APPLICATION = 0x4B565357  # "KVSW": marks a sweep's file in its head
 WAIT_SECONDS = 60.0  # for another process's transaction
 
 
 def _final(*tables: str) -> list[str]:
-    """What refuses changes."""
+    """Triggers that refuse changes of these tables."""
     return [
         f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
         "BEGIN SELECT RAISE(ABORT, 'rows of a sweep are final'); END"

@@ -47,7 +47,7 @@ def summarise(result: SweepDone) -> tuple[SweepLine, ...]:
 
 
 def boundary_tax(result: SweepDone) -> Tax | None:
-    """That of the prompts of every cell's first line, which is dense's."""
+    """The tax on dense's prompts: dense is the first line of every cell."""
     first: dict[Cell, list[Row]] = {}
     for (cell, _), rows in by_line(result).items():
         first.setdefault(cell, rows)

@@ -164,7 +164,7 @@ def _template(calls: list[_Call], place: int) -> str:
 
 
 class TracedRequestState(RequestState):
-    """A walk in which readers get what was recorded, whatever is written now."""
+    """A request state whose agents read the recorded answers, whatever is written now."""
 
     recorded: Mapping[int, str]
 
@@ -181,7 +181,7 @@ class TracedRequestState(RequestState):
 
 
 class TraceSession(LabSession):
-    """``recorded``: what the agents of the next request are known to have answered."""
+    """``recorded``: the next request's recorded answers by agent number."""
 
     recorded: Mapping[int, str] = {}
 
