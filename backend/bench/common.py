@@ -29,14 +29,6 @@ class NoText:
     chat_template = None
 
 
-def _known_shape(shape: str) -> dict[str, int]:
-    if shape not in SHAPES:
-        raise OptionError(
-            f"The shape {shape!r} is unknown; there are: {', '.join(SHAPES)}.", field="bench.shape"
-        )
-    return SHAPES[shape]
-
-
 def _dtype(name: str | None, device: str) -> torch.dtype:
     return DTYPES[name or ("bf16" if device == "cuda" else "fp32")]
 
@@ -45,7 +37,11 @@ def random_model(shape: str, device: str | None, dtype: str | None = None) -> Lo
     """A randomly initialised model of a known shape: its times are those of the real one."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    sizes, where = _known_shape(shape), pick_device(device)
+    if shape not in SHAPES:
+        raise OptionError(
+            f"The shape {shape!r} is unknown; there are: {', '.join(SHAPES)}.", field="bench.shape"
+        )
+    sizes, where = SHAPES[shape], pick_device(device)
     torch.manual_seed(0)
     kind = _dtype(dtype, where)
     config = LlamaConfig(**sizes, tie_word_embeddings=shape != "llama-8b", attn_implementation="sdpa")

@@ -11,6 +11,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +66,7 @@ def run_judging(
         )
     keys = keys_of(lab, request)
     stored = _rows(path, keys)
-    rows = []
-    for key in keys:
-        if key not in stored:
-            break
-        rows.append(stored[key])
+    rows = [stored[key] for key in takewhile(stored.__contains__, keys)]
     yield from rows
     if len(rows) < len(keys):
         yield from _remember(lab, request, rows, cancel)

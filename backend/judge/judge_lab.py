@@ -223,7 +223,7 @@ class JudgeLab:
             session.rows = ()  # frees the last problem's caches before this one's are made
         many = len(orders) > 1
         return side_by_side(
-            [self._judge_order(problem, bases, order, request, many, cancel) for order in orders]
+            [self._run_order(problem, bases, order, request, many, cancel) for order in orders]
         )
 
     def groups(self, problem: JudgeProblem, request: JudgeRequest) -> list[tuple[Order, ...]]:
@@ -244,7 +244,7 @@ class JudgeLab:
         size = max(1, min(room // each, self.most_at_once // methods))
         return [request.orders[start : start + size] for start in range(0, len(request.orders), size)]
 
-    def _judge_order(
+    def _run_order(
         self,
         problem: JudgeProblem,
         bases: Bases,

@@ -11,6 +11,7 @@ from backend.logs.layouts import Layouts, steady
 
 CUT = "cut at paragraphs and reuse each wherever it stands (needs a method)"
 LONGEST_EXCERPT = 80
+MOST_TEMPLATES = 24
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,11 @@ class Advice:
     calls: int
 
 
-def templates(log: Gathered, most: int = 24) -> list[Template]:
-    """The agents' templates, those with most calls first."""
+def templates(log: Gathered) -> list[Template]:
+    """The templates of the agents with most calls, in that order."""
     staying = steady(log, [(agent, "") for agent in log.agents])
     out = []
-    for agent, count in Counter(log.agents).most_common(most):
+    for agent, count in Counter(log.agents).most_common(MOST_TEMPLATES):
         calls = [n for n, a in enumerate(log.agents) if a == agent]
         parts: list[Part] = []
         run: list[int] = []

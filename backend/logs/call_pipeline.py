@@ -143,11 +143,7 @@ def _paragraphs(text: str) -> Iterator[Part]:
 
 
 def _lines(call: Call) -> set[str]:
-    texts: Sequence[str] = [
-        *(message.text for message in call.messages),
-        *(f"{t.text}\n" for t in call.tools),
-    ]
-    return {line for text in texts for line in text.splitlines(keepends=True)}
+    return {line for _, text in sections_of(call) for line in text.splitlines(keepends=True)}
 
 
 def _texts(run: str, answers: Sequence[str]) -> Iterator[Part]:

@@ -6,13 +6,14 @@ first difference counts: behind it no prefix is left.
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
 from backend.logs.calls import SYSTEM, TOOLS
 from backend.logs.edits import ALIKE, EDITED, edit
+from backend.logs.pieces import messages_of
 
 TOOL_ORDER, TOOL_ADDED, TOOL_REMOVED = "order of tools", "tool added", "tool removed"
 TOOL_CHANGED, TOOL_KEYS, TOOLS_OTHER = "tool's declaration changed", "order of keys", "other tools"
@@ -46,12 +47,11 @@ def cause(
         before, after: numbers of the pieces of both calls; their ``texts``; ``headers`` begin a message.
         same_agent: whether both are calls of one agent.
     """
-    one, other = _messages(before, headers), _messages(after, headers)
+    one, other = messages_of(before, headers), messages_of(after, headers)
     place = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
     if place is None:
         return None
     (role, old), (new_role, new) = one[place], other[place]
-    rest, new_rest = one[place:], other[place:]
     if old == new:
         kind = ROLE
     elif TOOLS in (role, new_role):
@@ -63,23 +63,11 @@ def cause(
         if not same_agent and (kind == REPLACED or old[:1] != new[:1]):
             kind = HEADER
     else:
-        kind = _history(rest, new_rest, texts)
+        kind = _history(one[place:], other[place:], texts)
     at = next((n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
     return Cause(
         kind, new_role if role != TOOLS else role, *_excerpts(_text(old[at:], texts), _text(new[at:], texts))
     )
-
-
-def _messages(pieces: Ids, headers: Mapping[int, str]) -> list[tuple[str, list[int]]]:
-    out: list[tuple[str, list[int]]] = []
-    for piece in pieces:
-        if piece in headers:
-            out.append((headers[piece], []))
-        else:
-            if not out:
-                out.append(("", []))  # a plain prompt
-            out[-1][1].append(piece)
-    return out
 
 
 def _text(pieces: Ids, texts: Sequence[str]) -> str:
@@ -153,9 +141,7 @@ def _history(
     """What changed in the messages behind the system prompt, from the first difference on."""
     one, other = ([(role, tuple(ids)) for role, ids in rows] for rows in (before, after))
     if other[0] in one:
-        return (
-            MESSAGE_MOVED if one[0] in other and _counted(one) == _counted(other[: len(one)]) else TRUNCATED
-        )
+        return MESSAGE_MOVED if one[0] in other and Counter(one) == Counter(other[: len(one)]) else TRUNCATED
     if one[0] in other:
         return MESSAGE_IN
     shared = [n for n, message in enumerate(one) if message in other[1:]]
@@ -166,7 +152,3 @@ def _history(
         # The same conversation goes on behind it: it was this message that changed.
         return MESSAGE_EDITED if shared else (kind or OTHER)
     return kind
-
-
-def _counted(messages: Sequence[Hashable]) -> Counter[Hashable]:
-    return Counter(messages)

@@ -37,10 +37,8 @@ def _chance(token: object, row: object, likely: list[tuple[Any, Any]]) -> Chance
     value = _number(Fields(row).value("logprob"))
     if not isinstance(token, str) or value is None:
         return None
-    likeliest = [
-        (str(name), number) for name, logprob in likely[:MOST] if (number := _number(logprob)) is not None
-    ]
-    return Chance(token, value, tuple(likeliest))
+    likeliest = ((str(name), _number(logprob)) for name, logprob in likely[:MOST])
+    return Chance(token, value, tuple((name, number) for name, number in likeliest if number is not None))
 
 
 def _number(value: object) -> float | None:

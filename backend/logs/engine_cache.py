@@ -79,7 +79,7 @@ def engine_cache(path: Path) -> EngineCache:
                     raise _Bad(f"block_size is {show(size)}; one whole number from 1 is allowed")
                 block = size
         except _Bad as error:
-            raise RecordError(f"{where}: {error}. Choose a file of KV events.", field="events") from None
+            raise _unreadable(f"{where}: {error}") from None
         if name == REMOVED:
             dropped += len(cached.intersection(blocks))
             cached.difference_update(blocks)
@@ -96,6 +96,10 @@ def engine_cache(path: Path) -> EngineCache:
             field="events",
         )
     return EngineCache(block, stored, again, dropped, most)
+
+
+def _unreadable(problem: str) -> RecordError:
+    return RecordError(f"{problem}. Choose a file of KV events.", field="events")
 
 
 def _list(event: dict[str, Any], name: str) -> list[Any]:
@@ -123,9 +127,7 @@ def _events(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
                     for event in _of_row(row):
                         yield where, *_named(event)
                 except _Bad as error:
-                    raise RecordError(
-                        f"{where}: {error}. Choose a file of KV events.", field="events"
-                    ) from None
+                    raise _unreadable(f"{where}: {error}") from None
     except OSError as error:
         raise RecordError(
             f"{path.name} cannot be read: {error.strerror}. Choose another file.", field="events"
@@ -138,14 +140,12 @@ def _json_rows(file: Any, name: str) -> Iterator[tuple[str, Any]]:
         number += 1
         where = f"{name}, line {number}"
         if problem := excess(line):
-            raise RecordError(f"{where}: this {problem}. Choose a file of KV events.", field="events")
+            raise _unreadable(f"{where}: this {problem}")
         if line.strip():
             try:
                 yield where, json.loads(line)
             except (ValueError, RecursionError):
-                raise RecordError(
-                    f"{where}: this is not valid JSON. Choose a file of KV events.", field="events"
-                ) from None
+                raise _unreadable(f"{where}: this is not valid JSON") from None
 
 
 def _packed_rows(file: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -165,11 +165,8 @@ def _packed_rows(file: Any, name: str) -> Iterator[tuple[str, Any]]:
         for number, row in enumerate(rows, 1):
             yield f"{name}, batch {number}", row
     except (ValueError, RecursionError, msgpack.UnpackException) as error:
-        raise RecordError(
-            f"{name}, batch {number + 1}: this is not msgpack ({type(error).__name__}). Choose a file of KV "
-            "events.",
-            field="events",
-        ) from None
+        where = f"{name}, batch {number + 1}"
+        raise _unreadable(f"{where}: this is not msgpack ({type(error).__name__})") from None
 
 
 def _of_row(row: object) -> list[Any]:

@@ -35,17 +35,15 @@ def calls(path: Path) -> Iterator[Call | BadLine]:
             field="log",
         ) from None
     try:
-        for summary in read_eval_log_sample_summaries(str(path)):
+        for row in read_eval_log_sample_summaries(str(path)):
             # Long texts stand apart from the events, and many calls name the same.
-            sample = read_eval_log_sample(
-                str(path), id=summary.id, epoch=summary.epoch, resolve_attachments=True
-            )
+            sample = read_eval_log_sample(str(path), id=row.id, epoch=row.epoch, resolve_attachments=True)
             yield from _of_sample(sample, path.name)
     except Exception as error:  # its readers raise whatever zip, JSON or a type does
-        message = (
-            f"{path.name} cannot be read as Inspect's log ({type(error).__name__}). Choose another file."
-        )
-        raise RecordError(message, field="log") from None
+        raise RecordError(
+            f"{path.name} cannot be read as Inspect's log ({type(error).__name__}). Choose another file.",
+            field="log",
+        ) from None
 
 
 def _of_sample(sample: Any, file: str) -> Iterator[Call | BadLine]:

@@ -6,7 +6,7 @@ join a paragraph's end and the next one's beginning; what the cuts cost is measu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,19 @@ class Pieces:
             whole.append(text)
             total += int(tokens.lengths[list(numbers)].sum())
         return total - sum(map(len, self._encoded(whole))), total
+
+
+def messages_of(pieces: Sequence[int], headers: Mapping[int, str]) -> list[tuple[str, list[int]]]:
+    """A call's pieces by message, each with its role; a plain prompt has none."""
+    out: list[tuple[str, list[int]]] = []
+    for piece in pieces:
+        if piece in headers:
+            out.append((headers[piece], []))
+        elif out:
+            out[-1][1].append(piece)
+        else:
+            out.append(("", [piece]))
+    return out
 
 
 class Tokens:

@@ -100,7 +100,7 @@ def two_engines(one: Iterable[Call], other: Iterable[Call], limit: float | None 
     differences = [gap for a, b in pairs for gap in _differences(a.chances, b.chances)]
     usual = float(np.median(differences)) if differences else 0.0
     limit = NEAR_TIE * usual if limit is None else limit
-    partings = [_parting(a, b, limit) for a, b in pairs if not _same(a, b)]
+    partings = [_parting(a, b, limit) for a, b in pairs if a.output != b.output]
     partings.sort(key=lambda p: -max((gap for gap in p.gaps if gap is not None), default=0.0))
     return TwoEngines(
         len(pairs), (alone, sum(map(len, waiting.values()))), len(pairs) - len(partings), len(differences),
@@ -110,10 +110,6 @@ def two_engines(one: Iterable[Call], other: Iterable[Call], limit: float | None 
 
 def _prompt(call: Call) -> int:
     return hash((call.tools, call.messages))
-
-
-def _same(one: Call, other: Call) -> bool:
-    return one.output == other.output
 
 
 def _alike(one: Sequence[Chance], other: Sequence[Chance]) -> int:

@@ -154,8 +154,9 @@ def xray(
     return XRay(
         path.name, log.formats, tokenizer, block, cache_tokens, machine.name, lines,
         {name: sum(getattr(c, name) for c in lines) for name in fields},
-        *_named(log, matrix, prefixes), _missed(lines),
-        seconds, {name: value / 3600 * hour_price for name, value in seconds.items()},
+        log.names[:MOST_AGENTS] + [OTHERS] * (len(log.names) > MOST_AGENTS), log.by_prompt,
+        matrix.tolist(), prefixes.tolist(), _missed(lines), seconds,
+        {name: value / 3600 * hour_price for name, value in seconds.items()},
         log.cut_tax, _logged(log.usage),
         log.skipped, list(log.bad), templates(log), advise(log, totals, anywhere, block),
     )  # fmt: skip
@@ -164,7 +165,7 @@ def xray(
 def first_calls(log: Gathered) -> Counts:
     """Of each piece, the call that sent it first."""
     first = np.full(len(log.tokens.lengths), len(log.pieces), np.int64)
-    for number in range(len(log.pieces) - 1, -1, -1):
+    for number in reversed(range(len(log.pieces))):
         first[log.pieces[number]] = number
     return first
 
@@ -200,22 +201,12 @@ def _calls(
         last.keep(log.agents[n], session, n)
         lines.append(
             CallXRay(
-                log.where[n],
-                log.names[log.agents[n]],
-                session,
-                int(totals[n]),
-                int(prefix[n]),
-                log.where[int(donor[n])] if donor[n] >= 0 else "",
-                int(blocks[n]),
-                int(bounded[n]),
-                anywhere,
-                repeated,
-                int(totals[n]) - anywhere - repeated,
-                reason,
-                log.where[against] if reason else "",
-                *log.usage[n],
+                log.where[n], log.names[log.agents[n]], session, int(totals[n]), int(prefix[n]),
+                log.where[int(donor[n])] if donor[n] >= 0 else "", int(blocks[n]), int(bounded[n]),
+                anywhere, repeated, int(totals[n]) - anywhere - repeated,
+                reason, log.where[against] if reason else "", *log.usage[n],
             )
-        )
+        )  # fmt: skip
     return lines, matrix, prefixes
 
 
@@ -289,13 +280,6 @@ def _missed(lines: list[CallXRay]) -> list[Missed]:
             tokens[kind] += line.anywhere - line.prefix
             example.setdefault(kind, line)
     return [Missed(kind, calls[kind], count, example[kind]) for kind, count in tokens.most_common()]
-
-
-def _named(
-    log: Gathered, matrix: Counts, prefixes: Counts
-) -> tuple[list[str], bool, list[list[int]], list[list[int]]]:
-    names = log.names[:MOST_AGENTS] + [OTHERS] * (len(log.names) > MOST_AGENTS)
-    return names, log.by_prompt, matrix.tolist(), prefixes.tolist()
 
 
 def _seconds(machine: Machine, totals: Counts, cached: Counts, moved: Counts | None = None) -> float:

@@ -133,12 +133,11 @@ class _DensePrompt:
         prefill = self.engine.execute(self.context.prompt, plan, Clock())
         _, logits_again = self.engine.prefill(self.context.prompt.ids, pieces=2)
         keys, values = self._errors(prefill)
-        floor = float(kl(self.dense.logits[None], logits_again[None])[0])
         return {
             "keys": float(keys.mean()),
             "values": float(values.mean()),
             "kl": self._kl(prefill),
-            "floor": floor,
+            "floor": float(kl(self.dense.logits[None], logits_again[None])[0]),
         }
 
     def compare(self, method: Method) -> dict[str, float]:

@@ -150,13 +150,9 @@ def _round(
         began = time.perf_counter()
         with clock.part("load"):
             segments = {name: fetch() for name, fetch in fetches.items()}
+        encoder = IsolatedEncoder(Engine(linked), log)
         context = PromptInContext(
-            prompt,
-            {},
-            {},
-            rotation=model.rotation,
-            encoder=IsolatedEncoder(Engine(linked), log),
-            method_bases=segments,
+            prompt, {}, {}, rotation=model.rotation, encoder=encoder, method_bases=segments
         )
         plan = KVLinkMethod(KVLinkOptions()).plan(context, log, Clock())
         with clock.part("rest"):

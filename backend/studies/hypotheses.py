@@ -276,10 +276,8 @@ class Pinned:
         """Graft similar spans one by one (H3): a seeded draw of those found with the smallest tau."""
         method = next(m for s, m in self.methods.items() if replace(s, tau=BASE.tau, halo=BASE.halo) == BASE)
         context, out = turn.context, []
-        ids, wide = (
-            context.prompt.ids,
-            method.store.under(replace(method.options.match_rules, tau=SMALLEST_TAU, context_tau=0.0)),
-        )
+        ids, rules = context.prompt.ids, method.options.match_rules
+        wide = method.store.under(replace(rules, tau=SMALLEST_TAU, context_tau=0.0))
         owner = Owner(self.log.domain, context.weights)
         candidates = []
         for _, best, _ in wide.find(owner, ids, method.cut(context)):

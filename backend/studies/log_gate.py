@@ -31,9 +31,8 @@ def log_gate(
     rows: list[GateRow] = []
     taxes: list[Tax | None] = []
     for number, index in enumerate(chosen if len(chosen) >= request.needed else ()):
-        yield Progress(
-            f"{number} calls compared, {sum(row.flipped for row in rows)} changed", number, len(chosen)
-        )
+        changed = sum(row.flipped for row in rows)
+        yield Progress(f"{number} calls compared, {changed} changed", number, len(chosen))
         row = GateRow(calls[index].where, logged.agents[index], logged.refused.get(index, ""))
         if not row.refused:
             try:

@@ -69,11 +69,10 @@ def read_log(
     taxes: list[Tax | None] = []
     laid: list[LayoutRow] = []
     spent = 0
+    total = len(chosen)
     for number, index in enumerate(chosen):
         changed = sum(row.flipped for row in rows)
-        yield Progress(
-            f"{number} of {len(chosen)} calls read, {changed} answers changed", number, len(chosen)
-        )
+        yield Progress(f"{number} of {total} calls read, {changed} answers changed", number, total)
         try:
             if index in logged.refused:
                 refused.append(Refused(calls[index].where, logged.agents[index], logged.refused[index]))
@@ -87,7 +86,7 @@ def read_log(
             new = rows_of(record, session, calls[index], logged.agents[index])
             taxes.append(record.boundary_tax)
             if trials is not None:
-                yield Progress(f"{calls[index].where} in other layouts", number, len(chosen))
+                yield Progress(f"{calls[index].where} in other layouts", number, total)
                 dense, near = record.outcome(1, REFERENCE), record.outcomes[1].fidelity
                 assert session.dense is not None
                 assert near is not None
@@ -99,9 +98,7 @@ def read_log(
             continue
         for row in new:
             if row.flipped and not row.near_tie and request.blame_passes:
-                yield Progress(
-                    f"What changed the answer of {row.where} under {row.method}?", number, len(chosen)
-                )
+                yield Progress(f"What changed the answer of {row.where} under {row.method}?", number, total)
                 texts = record.prompts[record.outcome(1, row.method).prompt].texts
                 row = replace(row, blamed=_blamed(session, logged.request(index), texts, row, request))
             rows.append(row)
@@ -165,10 +162,8 @@ class LookingSession(LabSession):
             ids = dense.context.prompt.ids
             errors: list[float | None] = [None, None]
             if row.context.prompt.ids == ids:
-                layer_errors = cache_error(
-                    row.prefill.cache, dense.prefill.cache, len(ids), engine.model.rotation
-                )
-                errors = [float(error.mean()) for error in layer_errors]
+                halves = cache_error(row.prefill.cache, dense.prefill.cache, len(ids), engine.model.rotation)
+                errors = [float(error.mean()) for error in halves]
             self.looks[row.run.choice.label] = Look(len(self._answer), mean, swapped, *errors)
 
 

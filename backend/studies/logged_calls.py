@@ -80,7 +80,7 @@ class LoggedCalls:
 
     def request(self, index: int) -> RunRequest:
         """A call as a run, answered greedily."""
-        return self._run_request(self._pipelines[index], self._values[index], self.methods)
+        return self._as_run(self._pipelines[index], self._values[index], self.methods)
 
     def laid_out(
         self, index: int, sections: Sequence[Section] | None, methods: Sequence[MethodChoice], *,
@@ -93,11 +93,9 @@ class LoggedCalls:
         """
         longest = self.sampling.max_new_tokens
         pipeline, values = self.whole.pipeline(index, longest, sections, paragraphs=paragraphs)
-        return self._run_request(
-            replace(pipeline, scoring=self.sampling.same), values, with_reference(methods)
-        )
+        return self._as_run(replace(pipeline, scoring=self.sampling.same), values, with_reference(methods))
 
-    def _run_request(
+    def _as_run(
         self, pipeline: Pipeline, values: dict[str, str], methods: Sequence[MethodChoice]
     ) -> RunRequest:
         decoding = Decoding(self.sampling.max_new_tokens, seed=self.sampling.seed)

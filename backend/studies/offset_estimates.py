@@ -48,7 +48,7 @@ def approximate(engine: Engine, history: History, log: SampleLog) -> Generator[P
     tokens = np.zeros((len(agents), len(PARTS)), dtype=np.int64)
     unmatched = np.zeros_like(tokens)
     planners = [_planner(name, history, log) for name in METHODS]
-    estimator = _leave_one_out("softmax", history)
+    estimator = _LeaveOneOut("softmax", history)
     for number, contexts in enumerate(history):
         yield Progress(f"Estimating request {number + 1} of {len(history)}", number, len(history))
         for context in contexts:
@@ -85,22 +85,18 @@ class _LeaveOneOut:
     """KVCOMM with every sample of the history as an anchor of every other (a pool never gives a sample
     itself), whatever its gate would say."""
 
-    def __init__(self, method: KVCommMethod, history: History) -> None:
-        self.method = method
+    def __init__(self, name: str, history: History) -> None:
+        options = make_options("kvcomm", ESTIMATES[name])
+        self.method = KVCommMethod(options)  # type: ignore[arg-type]
         for contexts in history:
             for context in contexts:
-                for name, sample in context.samples.items():
-                    method.pool(name).uses[sample.number] = 0
+                for placeholder, sample in context.samples.items():
+                    self.method.pool(placeholder).uses[sample.number] = 0
 
     def matches(self, context: PromptInContext, log: SampleLog) -> dict[str, Match]:
         """The anchors of each placeholder that has some as long, and their weights."""
         matches = {name: self.method.match(context, sample, log) for name, sample in context.samples.items()}
         return {name: match for name, match in matches.items() if match is not None}
-
-
-def _leave_one_out(name: str, history: History) -> _LeaveOneOut:
-    options = make_options("kvcomm", ESTIMATES[name])
-    return _LeaveOneOut(KVCommMethod(options), history)  # type: ignore[arg-type]
 
 
 def _planner(name: str, history: History, log: SampleLog) -> Planner:
@@ -109,7 +105,7 @@ def _planner(name: str, history: History, log: SampleLog) -> Planner:
     if name not in ESTIMATES:
         copier = method_class(method)(make_options(method, options))
         return lambda context: copier.plan(context, log, Clock())
-    estimator = _leave_one_out(name, history)
+    estimator = _LeaveOneOut(name, history)
     return lambda context: Plan(
         estimator.method.steps(context, estimator.matches(context, log)), "reused", "leave one out"
     )

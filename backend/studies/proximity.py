@@ -69,11 +69,8 @@ def proximity(model: LoadedModel, request: ProximityRequest) -> Iterator[Progres
         for at in range(0, len(unique), rows):
             yield Progress(f"Behind prefix {number} of 2", at + (number - 1) * len(unique), 2 * len(unique))
             parts.append(last_tokens(model, prefix, unique[at : at + rows].tolist()))
-        readings.append(
-            LastToken(
-                *(torch.cat([getattr(p, name) for p in parts], 1) for name in ("hidden", "keys", "values"))
-            )
-        )
+        names = ("hidden", "keys", "values")
+        readings.append(LastToken(*(torch.cat([getattr(p, name) for p in parts], 1) for name in names)))
     a, b = readings
     first, second = torch.from_numpy(places[:, 0]), torch.from_numpy(places[:, 1])
 

@@ -12,8 +12,9 @@ read's is taken. That follows from their rows, and nothing is run for it.
 
 import math
 import threading
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -46,6 +47,7 @@ class Reading:
 
 Place = tuple[Cell, int]  # a cell and a problem in it
 Readings = dict[Place, Reading]
+Run = Callable[[Sweep], Generator[Count, None, SweepDone]]
 
 
 def search(
@@ -77,6 +79,7 @@ def search(
             "A frontier is chosen from at least two methods beside dense. Name more in the file.",
             field="methods",
         )
+    run = partial(_run, store=store, runner=runner, cancel=cancel, facts=facts)
     dense, *methods = sweep.methods
     parts = {choice.label: parts_of(choice) for choice in methods}
     members: dict[str, tuple[str, ...]] = {label: (label,) for label in parts}
@@ -85,7 +88,7 @@ def search(
     while True:
         rounds.append(min(sweep.problems, first * 2 ** len(rounds)))
         part = replace(sweep, methods=(dense, *methods), problems=rounds[-1])
-        result = yield from _run(part, store, runner, cancel, facts)
+        result = yield from run(part)
         readings, full = readings_of(result)
         last = rounds[-1] == sweep.problems or not result.complete
         if last:
@@ -108,7 +111,7 @@ def search(
         methods = [choice for choice in methods if choice.label in labels]
     if held_out is not None and best and frontier.complete:
         needed = [choice for choice in methods if choice.label in members[best]]
-        frontier = yield from _confirm(frontier, needed, held_out, store, runner, cancel, facts)
+        frontier = yield from _confirm(frontier, needed, held_out, run)
     yield frontier
 
 
@@ -130,20 +133,14 @@ def _run(
 
 
 def _confirm(
-    frontier: Frontier,
-    needed: Sequence[MethodChoice],
-    held_out: Sweep,
-    store: SweepStore,
-    runner: Runner,
-    cancel: threading.Event | None,
-    facts: dict[str, Any] | None,
+    frontier: Frontier, needed: Sequence[MethodChoice], held_out: Sweep, run: Run
 ) -> Generator[Count, None, Frontier]:
     """The best composition, which reads with ``needed``, on problems that had no part in its choice, beside
     the methods of ``held_out``."""
     dense, *rows = held_out.methods
     more = [choice for choice in needed if choice.label not in {row.label for row in rows}]
     sweep = replace(held_out, methods=(dense, *rows, *more))
-    result = yield from _run(sweep, store, runner, cancel, facts)
+    result = yield from run(sweep)
     readings, full = readings_of(result)
     own = [readings[choice.label] for choice in needed]
     best = own[0] if len(own) == 1 else _both(own[0], own[1], full)
@@ -277,8 +274,7 @@ def _ordered(
     points: Mapping[str, FrontierPoint], now: Mapping[str, FrontierPoint]
 ) -> tuple[FrontierPoint, ...]:
     marked = [replace(p, on=p.method in now and _undominated(p, now.values())) for p in points.values()]
-    order: Sequence[FrontierPoint] = sorted(marked, key=lambda p: (-p.round, p.cost.value, p.share.value))
-    return tuple(order)
+    return tuple(sorted(marked, key=lambda p: (-p.round, p.cost.value, p.share.value)))
 
 
 def _undominated(p: FrontierPoint, points: Collection[FrontierPoint]) -> bool:

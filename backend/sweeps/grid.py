@@ -163,15 +163,16 @@ def _shards(sweep: Sweep, task: PipelineTask | JudgeTask, seed: int) -> list[Sha
         problems = judge_problems(task, sweep.problems, sweep.warmup, seed)
         axes = (sweep.models, sweep.request_orders, task.max_new_tokens, task.temperatures)
         for model, order, tokens, temperature in product(*axes):
-            warm, measured = problems[: sweep.warmup], problems[sweep.warmup :]
-            sent = (*warm, *arranged(measured, [len(p.question) for p in measured], order))
+            measured = problems[sweep.warmup :]
+            lengths = [len(p.question) for p in measured]
+            sent = (*problems[: sweep.warmup], *arranged(measured, lengths, order))
             cell = Cell(
                 task.label, model, "pinned", order, seed, max_new_tokens=tokens, temperature=temperature
             )
             judge = _judge(task.request, seed, tokens, temperature)
-            bare = Decoding(judge.max_new_tokens)
+            decoding = Decoding(judge.max_new_tokens)
             shards += [
-                Shard(cell, methods, sweep.warmup, bare, sweep.budget_mb, judge=judge, problems=sent)
+                Shard(cell, methods, sweep.warmup, decoding, sweep.budget_mb, judge=judge, problems=sent)
                 for methods in groups
             ]
         return shards
@@ -180,8 +181,8 @@ def _shards(sweep: Sweep, task: PipelineTask | JudgeTask, seed: int) -> list[Sha
         sweep.models, sweep.modes, sweep.request_orders, sweep.max_new_tokens, sweep.temperatures,
     )  # fmt: skip
     for model, mode, order, tokens, temperature in product(*axes_of_all):
-        early, late = requests[: sweep.warmup], requests[sweep.warmup :]
-        lined = (*early, *arranged(late, [r.length for r in late], order))
+        late = requests[sweep.warmup :]
+        lined = (*requests[: sweep.warmup], *arranged(late, [r.length for r in late], order))
         cell = Cell(task.label, model, mode, order, seed, max_new_tokens=tokens, temperature=temperature)
         decoding = Decoding(tokens or pipeline.longest_answer, temperature, 1.0, seed)
         shards += [

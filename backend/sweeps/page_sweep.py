@@ -96,10 +96,8 @@ class SweepDesk:
         weights = runner.weights(shards[0])
         stored = sum(planned.key(weights) in keys for planned in planned_rows(shards))
         seconds = sum(self._seconds(shard, keys, weights) for shard in shards)
-        return SweepPlan(
-            sweep.name, sweep.title, len({shard.cell for shard in shards}), rows, stored,
-            seconds,
-        )  # fmt: skip
+        cells = len({shard.cell for shard in shards})
+        return SweepPlan(sweep.name, sweep.title, cells, rows, stored, seconds)
 
     def run(self, text: str, lines: str, *, cancel: threading.Event | None = None) -> Iterator[Count | Swept]:
         """Compute what is missing; counts, the lines so far every few seconds, and all of them at the end.

@@ -169,13 +169,9 @@ class ModelRunner:
             if body is not None:
                 problem = from_json(JudgeProblem, body)
             judged = lab.judged(problem, request, cancel=cancel)
-            planned_by_method = {
-                (planned.cell.judge_order, planned.method): planned for planned in units[place]
-            }
+            planned = {(row.cell.judge_order, row.method): row for row in units[place]}
             rows = tuple(
-                judge_row(
-                    judged.problem, o, planned_by_method[o.order, o.method], request, weights, judged.wall_ms
-                )
+                judge_row(judged.problem, o, planned[o.order, o.method], request, weights, judged.wall_ms)
                 for o in judged.outcomes
             )
             yield Finished(unit, rows, as_json(judged.problem))
@@ -189,23 +185,15 @@ def pipeline_rows(
     by_method: dict[str, list[dict[str, Any]]] = {}
     for outcome in record.outcomes:
         by_method.setdefault(outcome.method, []).append(outcome_row(record, outcome))
-    scores = {
-        label: score(
-            next(o["text"] for o in method_rows if o["agent"] == final), request.golds, request.scorer
-        )
-        for label, method_rows in by_method.items()
-    }
-    texts = {
-        label: next(o for o in method_rows if o["agent"] == final)["text"]
-        for label, method_rows in by_method.items()
-    }
+    finals = {label: next(o for o in rows if o["agent"] == final) for label, rows in by_method.items()}
+    scores = {label: score(o["text"], request.golds, request.scorer) for label, o in finals.items()}
     [dense, *_] = by_method
     rows = []
     for planned in unit:
-        method_rows, scored = by_method[planned.method], scores[planned.method]
-        last = next(o for o in method_rows if o["agent"] == final)
+        label = planned.method
+        method_rows, scored, last = by_method[label], scores[label], finals[label]
         silent = scored.answer is None and scores[dense].answer is None
-        same = texts[planned.method] == texts[dense] if silent else scored.answer == scores[dense].answer
+        same = last["text"] == finals[dense]["text"] if silent else scored.answer == scores[dense].answer
         margin = last.get("margin")
         rows.append(
             Row(

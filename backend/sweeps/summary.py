@@ -34,12 +34,15 @@ def by_line(result: SweepDone) -> dict[tuple[Cell, str], list[Row]]:
     return {line: lines[line] for line in order}
 
 
+def _dense(lines: dict[tuple[Cell, str], list[Row]]) -> dict[Cell, list[Row]]:
+    """Every cell's first line."""
+    return {cell: rows for (cell, _), rows in reversed(lines.items())}
+
+
 def summarise(result: SweepDone) -> tuple[SweepLine, ...]:
     """All lines, cell by cell, dense first."""
     lines = by_line(result)
-    dense: dict[Cell, list[Row]] = {}
-    for (cell, _), rows in lines.items():
-        dense.setdefault(cell, rows)
+    dense = _dense(lines)
     return tuple(
         _line(cell, method, rows, dense[cell], result.line_cells, result.warmups > 1)
         for (cell, method), rows in lines.items()
@@ -48,10 +51,7 @@ def summarise(result: SweepDone) -> tuple[SweepLine, ...]:
 
 def boundary_tax(result: SweepDone) -> Tax | None:
     """The tax on dense's prompts: dense is the first line of every cell."""
-    first: dict[Cell, list[Row]] = {}
-    for (cell, _), rows in by_line(result).items():
-        first.setdefault(cell, rows)
-    return added(row.boundary_tax for rows in first.values() for row in rows)
+    return added(row.boundary_tax for rows in _dense(by_line(result)).values() for row in rows)
 
 
 def problem_of(row: Row) -> tuple[int, int]:
