@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backend.bench.common import Asked, CacheShape, medians, slope_of, steps_to, timed
+from backend.bench.common import BenchRequest, CacheShape, medians, slope_of, steps_to, timed
 from backend.bench.roofline import copy_gb_s, least_ms, percent
 from backend.cache.kernels import triton_on
 from backend.cache.kernels.mix_and_rotate import mix_and_rotate
@@ -44,19 +44,19 @@ class Pool:
 
     def _anchor(self) -> Sample:
         described = torch.zeros(self.tokens, 1, device=self.shape.device)
-        made = self.log.add("text", tuple(range(self.tokens)), "", self.base, described)
-        made.add_offsets(READER, {"text": (self._segment(), self.base)}, {"text": 0})
-        return made
+        sample = self.log.add("text", tuple(range(self.tokens)), "", self.base, described)
+        sample.add_offsets(READER, {"text": (self._segment(), self.base)}, {"text": 0})
+        return sample
 
     def pass_over(self, tokens: int, mixed: int) -> Callable[[], None]:
         """One pass: ``mixed`` of the anchors, evenly chosen, over the first ``tokens``."""
         chosen = self.anchors[:: max(1, len(self.anchors) // mixed)][:mixed]
-        seen = [anchor.offsets[READER].placeholder for anchor in chosen]
+        offsets = [anchor.offsets[READER].placeholder for anchor in chosen]
         weights = torch.full((mixed, tokens), 1 / mixed, device=self.shape.device)
 
         def act() -> None:
             arena = chosen[0].offsets[READER].placeholder.rows.arena  # type: ignore[union-attr]
-            starts = tuple(offset.first_row for offset in seen)  # type: ignore[union-attr]
+            starts = tuple(offset.first_row for offset in offsets)  # type: ignore[union-attr]
             keys, values = self.keys[:, :, :tokens], self.values[:, :, :tokens]
             mixture = Mixture(arena, starts, weights)
             mix_and_rotate(self.base, mixture, self.positions[:tokens], self.shape.rotation, keys, values)
@@ -65,10 +65,10 @@ class Pool:
 
 
 @torch.inference_mode()
-def bench_assemble(asked: Asked) -> dict[str, Any]:
+def bench_assemble(request: BenchRequest) -> dict[str, Any]:
     """Measure; see the module's docstring. Of the shape only the cache's counts; all anchors are mixed,
     over a span of so many tokens."""
-    kind, tokens, anchors, repeats = asked.cache_shape(), asked.tokens, asked.anchors, asked.repeats
+    kind, tokens, anchors, repeats = request.cache_shape(), request.tokens, request.anchors, request.repeats
     pool = Pool(kind, tokens, anchors)
     separate = [pool._segment() for _ in range(anchors)]
     weights = [torch.full((tokens,), 1 / anchors, device=kind.device)] * anchors
@@ -98,7 +98,7 @@ def bench_assemble(asked: Asked) -> dict[str, Any]:
         pools = [(size, Pool(kind, short, size)) for size in sizes]
         sides_by_size = [(n, pool_of_size.pass_over(short, FEW)) for n, pool_of_size in pools]
         slopes.append(slope_of("anchors in the pool", sides_by_size, repeats, kind.device))
-    return asked.report(
+    return request.report(
         "assemble",
         times,
         kind.device,
@@ -112,6 +112,6 @@ def bench_assemble(asked: Asked) -> dict[str, Any]:
         operations=round((2 * anchors + 1 + 1.5) * tokens * kind.token_bytes / kind.dtype.itemsize),
         copy_gb_s=gb_s,
         copy_ms=least,
-        roofline_percent={name: percent(least, taken) for name, taken in ms.items()},
+        roofline_percent={name: percent(least, value) for name, value in ms.items()},
         slopes=slopes,
     )

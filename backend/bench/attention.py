@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from backend.base.errors import OptionError
-from backend.bench.common import Asked, medians, timed
+from backend.bench.common import BenchRequest, medians, timed
 from backend.bench.roofline import Rates, least_ms, percent, prefill_operations, rates, weight_bytes
 from backend.model.load import LoadedModel
 from backend.prompts.presets import load_preset, preset_requests
@@ -29,22 +29,22 @@ ALLOWED_PERCENT = 10.0
 SIDES = {"off": (False, False), "offsets": (True, False), "attention": (False, True), "both": (True, True)}
 
 
-def bench_attention(asked: Asked) -> dict[str, Any]:
+def bench_attention(request: BenchRequest) -> dict[str, Any]:
     """Measure; see the module's docstring. ``tokens`` play no part: the preset's prompts are what they are.
 
     Raises:
         OptionError: ``shape`` is random weights, which write no text.
     """
-    if asked.shape in SHAPES:
+    if request.shape in SHAPES:
         raise OptionError(
-            f"The shape {asked.shape!r} has random weights and no tokenizer, and a whole run needs both. "
+            f"The shape {request.shape!r} has random weights and no tokenizer, and a whole run needs both. "
             "Give 'embedded', a model's folder or a hub id.",
             field="bench.shape",
         )
-    model = asked.model()
+    model = request.model()
     preset = load_preset(PRESET)
     examples = preset_requests(preset, WARM_UP_REQUESTS + 1)
-    reuse = MethodChoice("kvcomm", {"capacity": asked.anchors, "gamma": 1.0})
+    reuse = MethodChoice("kvcomm", {"capacity": request.anchors, "gamma": 1.0})
     methods = (MethodChoice("dense"), MethodChoice("naive"), reuse)
     plain = RunRequest(
         preset.pipeline, dict(examples[-1].values), methods, "pinned", Decoding(MAX_NEW_TOKENS)
@@ -54,23 +54,23 @@ def bench_attention(asked: Asked) -> dict[str, Any]:
     def side(name: str) -> Callable[[], object]:
         session = LabSession(model, budget_bytes=1 << 34)
         offsets, attention = SIDES[name]
-        request = replace(plain, probe_offsets=offsets, probe_attention=attention)
-        for _ in session.warm_up(request, examples[:-1]):
+        run = replace(plain, probe_offsets=offsets, probe_attention=attention)
+        for _ in session.warm_up(run, examples[:-1]):
             pass
 
         def act() -> None:
-            for event in session.run(request):
+            for event in session.run(run):
                 if isinstance(event, RunDone):
                     records[name] = event.record
 
         return act
 
-    times = timed({name: side(name) for name in SIDES}, asked.repeats, model.device)
+    times = timed({name: side(name) for name in SIDES}, request.repeats, model.device)
     ms = medians(times)
     ratios = {name: times.ratios(name, "off") for name in SIDES if name != "off"}
-    roof = rates(model.device, {"run": model.dtype}, asked.repeats)
+    roof = rates(model.device, {"run": model.dtype}, request.repeats)
     least = run_least_ms(model, records["off"], roof)
-    return asked.report(
+    return request.report(
         "attention",
         times,
         model.device,
@@ -92,7 +92,7 @@ def bench_attention(asked: Asked) -> dict[str, Any]:
         copy_gb_s=roof.copy_gb_s,
         product_gflop_s=roof.product_gflop_s["run"],
         least_ms=least,
-        roofline_percent={name: percent(least, taken) for name, taken in ms.items()},
+        roofline_percent={name: percent(least, value) for name, value in ms.items()},
     )
 
 

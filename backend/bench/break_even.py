@@ -60,8 +60,8 @@ def measure(
     for number, tokens in enumerate(sorted(set(lengths))):
         yield Progress(f"A prompt of {tokens:,} tokens", number, len(lengths))
         prefix, question = int(tokens * PREFIX), int(tokens * QUESTION)
-        answered = tokens - prefix - question
-        for event in group_times(model, AGENT, prefix, question, answered, anchors, repeats):
+        answer_tokens = tokens - prefix - question
+        for event in group_times(model, AGENT, prefix, question, answer_tokens, anchors, repeats):
             if isinstance(event, AgentTimes) and event.agent == AGENT:
                 timed_agents.append(event)
     machine = of_times(timed_agents, anchors, model)
@@ -82,8 +82,8 @@ def measure(
                 "formula_ratio": formula.ratio,
             }
         )
-    found_on = conditions(model.device, model.dtype) | {"device": model.device.type}
-    yield Measured(machine, tuple(cases), found_on)
+    context = conditions(model.device, model.dtype) | {"device": model.device.type}
+    yield Measured(machine, tuple(cases), context)
 
 
 def measure_within(model: LoadedModel, budget_bytes: int) -> Iterator[Progress | Figures]:

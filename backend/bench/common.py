@@ -29,14 +29,6 @@ class NoText:
     chat_template = None
 
 
-def _known_shape(shape: str) -> dict[str, int]:
-    if shape not in SHAPES:
-        raise OptionError(
-            f"The shape {shape!r} is unknown; there are: {', '.join(SHAPES)}.", field="bench.shape"
-        )
-    return SHAPES[shape]
-
-
 def _dtype(name: str | None, device: str) -> torch.dtype:
     return DTYPES[name or ("bf16" if device == "cuda" else "fp32")]
 
@@ -45,10 +37,14 @@ def random_model(shape: str, device: str | None, dtype: str | None = None) -> Lo
     """A randomly initialised model of a known shape: its times are those of the real one."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    known, where = _known_shape(shape), pick_device(device)
+    if shape not in SHAPES:
+        raise OptionError(
+            f"The shape {shape!r} is unknown; there are: {', '.join(SHAPES)}.", field="bench.shape"
+        )
+    sizes, where = SHAPES[shape], pick_device(device)
     torch.manual_seed(0)
     kind = _dtype(dtype, where)
-    config = LlamaConfig(**known, tie_word_embeddings=shape != "llama-8b", attn_implementation="sdpa")
+    config = LlamaConfig(**sizes, tie_word_embeddings=shape != "llama-8b", attn_implementation="sdpa")
     with torch.device(where):
         module = LlamaForCausalLM(config).to(kind).eval()
     return wrap_model(module, NoText(), name=f"random {shape}")
@@ -139,12 +135,12 @@ def cache_shape(shape: str, device: str | None, dtype: str | None = None) -> Cac
             DTYPES[info.dtype],
             model.device,
         )
-    known, where = SHAPES[shape], torch.device(pick_device(device))
-    dim = known["hidden_size"] // known["num_attention_heads"]
+    sizes, where = SHAPES[shape], torch.device(pick_device(device))
+    dim = sizes["hidden_size"] // sizes["num_attention_heads"]
     turning = LayerRotation(10_000.0 ** (-torch.arange(0, dim, 2, device=where) / dim))
-    layers, heads = known["num_hidden_layers"], known["num_key_value_heads"]
+    layers, heads = sizes["num_hidden_layers"], sizes["num_key_value_heads"]
     kind = _dtype(dtype, where.type)
-    return CacheShape(layers, heads, dim, known["hidden_size"], Rotation((turning,) * layers), kind, where)
+    return CacheShape(layers, heads, dim, sizes["hidden_size"], Rotation((turning,) * layers), kind, where)
 
 
 def check_reads(model: LoadedModel, tokens: int) -> None:
@@ -216,10 +212,9 @@ def spreads(times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
 
 
 def slope(over: str, sizes: Sequence[int], times: Sequence[float]) -> dict[str, Any]:
-    """A line through the times: milliseconds for each thing more, at nothing, and how much of the variance it
-    explains."""
+    """A line through the times: milliseconds for each unit of size, milliseconds at size 0, and R squared."""
     per_one, at_nothing = np.polyfit(sizes, times, 1)
-    left = np.asarray(times) - (per_one * np.asarray(sizes) + at_nothing)
+    residuals = np.asarray(times) - (per_one * np.asarray(sizes) + at_nothing)
     whole = float(np.var(times))
     return {
         "over": over,
@@ -227,7 +222,7 @@ def slope(over: str, sizes: Sequence[int], times: Sequence[float]) -> dict[str, 
         "ms": [round(t, 4) for t in times],
         "ms_each": round(float(per_one), 6),
         "ms_at_0": round(float(at_nothing), 4),
-        "r2": round(1 - float(np.var(left)) / whole, 4) if whole else 1.0,
+        "r2": round(1 - float(np.var(residuals)) / whole, 4) if whole else 1.0,
     }
 
 
@@ -257,8 +252,8 @@ def conditions(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a benchmark is asked for; ``device`` and ``dtype`` as for :func:`backend.model.load.load_model`.
+class BenchRequest:
+    """A benchmark's sizes; ``device`` and ``dtype`` as for :func:`backend.model.load.load_model`.
 
     Args:
         shape: ``smollm2-135m``, ``llama-8b`` (random weights), or a model's name or folder.
@@ -301,9 +296,8 @@ class Asked:
         dtype: torch.dtype,
         sizes: Sequence[str] = ("tokens", "anchors"),
         /,
-        **found: Any,
+        **figures: Any,
     ) -> dict[str, Any]:
-        """A report on what was found: begun with what was asked, of which ``sizes`` were read, and ended with
-        the conditions."""
-        asked = {name: getattr(self, name) for name in ("shape", *sizes, "repeats")}
-        return {"bench": bench, **asked, **found, "spread": spreads(times), **conditions(device, dtype)}
+        """A benchmark's report: the request (of its sizes only ``sizes``), the figures and the conditions."""
+        settings = {name: getattr(self, name) for name in ("shape", *sizes, "repeats")}
+        return {"bench": bench, **settings, **figures, "spread": spreads(times), **conditions(device, dtype)}

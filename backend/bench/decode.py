@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from backend.bench.common import Asked, check_reads, drawn_cache, medians, slope, timed
+from backend.bench.common import BenchRequest, check_reads, drawn_cache, medians, slope, timed
 from backend.bench.roofline import copy_gb_s, least_ms, percent, weight_bytes
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
@@ -46,9 +46,9 @@ def rows_of(model: LoadedModel, tokens: int, rows: int) -> list[Prefill]:
 
 
 @torch.inference_mode()
-def bench_decode(asked: Asked) -> dict[str, Any]:
+def bench_decode(request: BenchRequest) -> dict[str, Any]:
     """Measure; see the module's docstring. ``tokens`` are the longest row's; anchors play no part."""
-    model, tokens, repeats = asked.model(), asked.tokens, asked.repeats
+    model, tokens, repeats = request.model(), request.tokens, request.repeats
     check_reads(model, tokens + STEPS)
     engine, decoding = Endless(model), Decoding(STEPS)
     rows = rows_of(model, tokens, ROWS)
@@ -61,14 +61,14 @@ def bench_decode(asked: Asked) -> dict[str, Any]:
     each = model.info.kv_bytes_per_token
 
     def least(count: int) -> float:
-        held = sum(row.cache.length + STEPS / 2 for row in rows[:count]) * each
-        return least_ms(STEPS * (weight_bytes(model) + held), gb_s)
+        cache_bytes = sum(row.cache.length + STEPS / 2 for row in rows[:count]) * each
+        return least_ms(STEPS * (weight_bytes(model) + cache_bytes), gb_s)
 
     alone, batch = ms["1"], ms[str(ROWS)]
     bound = {"one_row": least(1), "batch": least(ROWS)}
     # Decoded one after the other, the rows would take ROWS times as long as one.
     throughput = times.ratios("1", str(ROWS), often=ROWS)
-    return asked.report(
+    return request.report(
         "decode",
         times,
         model.device,

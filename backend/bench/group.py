@@ -86,8 +86,8 @@ def group_times(
         OptionError: a number is out of range.
         BudgetError: the last agent's prompt is longer than the model reads.
     """
-    given = {"agents": agents, "prefix": prefix, "question": question, "answer": answer}
-    for name, value in given.items():
+    sizes = {"agents": agents, "prefix": prefix, "question": question, "answer": answer}
+    for name, value in sizes.items():
         check_within(value, *LIMITS[name], f"group.{name}")
     if not 1 <= anchors <= 64 or not 1 <= repeats <= 1000:
         raise OptionError(

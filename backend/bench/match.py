@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from backend.bench.common import Asked, CacheShape, medians, slope_of, steps_to, timed
+from backend.bench.common import BenchRequest, CacheShape, medians, slope_of, steps_to, timed
 from backend.bench.roofline import copy_gb_s, least_ms, percent
 from backend.cache.kernels import triton_on
 from backend.cache.kernels.distances import kept_in
@@ -27,13 +27,13 @@ def _pool(shape: CacheShape, tokens: int, anchors: int, channels: int) -> tuple[
     log = SampleLog("bench", 1 << 62)
     kv = torch.zeros(1, 1, tokens, channels, dtype=shape.dtype, device=shape.device)
     base = KVSegment(kv, kv, 0, True, "nothing")
-    made = []
-    kept = kept_in(shape.dtype, shape.device)
+    samples = []
+    dtype = kept_in(shape.dtype, shape.device)
     for _ in range(anchors + 1):
-        described = torch.randn(tokens, shape.hidden, device=shape.device).to(kept)
-        made.append(log.add("text", tuple(range(tokens)), "", base, described))
-        made[-1].add_offsets(READER, {"text": (base, base)}, {"text": 0})
-    return made[0], made[1:]
+        described = torch.randn(tokens, shape.hidden, device=shape.device).to(dtype)
+        samples.append(log.add("text", tuple(range(tokens)), "", base, described))
+        samples[-1].add_offsets(READER, {"text": (base, base)}, {"text": 0})
+    return samples[0], samples[1:]
 
 
 def _matching(sample: Sample, anchors: list[Sample]) -> Callable[[], object]:
@@ -50,10 +50,10 @@ def _matching(sample: Sample, anchors: list[Sample]) -> Callable[[], object]:
 
 
 @torch.inference_mode()
-def bench_match(asked: Asked) -> dict[str, Any]:
+def bench_match(request: BenchRequest) -> dict[str, Any]:
     """Measure; see the module's docstring. Of the shape only the embeddings' width counts; all anchors
     have as many tokens as the text. On a CPU descriptors are fp32 in any case."""
-    kind, tokens, anchors, repeats = asked.cache_shape(), asked.tokens, asked.anchors, asked.repeats
+    kind, tokens, anchors, repeats = request.cache_shape(), request.tokens, request.anchors, request.repeats
     sample, pool = _pool(kind, tokens, anchors, KV_CHANNELS[0])
     weighing = PoolRules().weighing
 
@@ -67,12 +67,12 @@ def bench_match(asked: Asked) -> dict[str, Any]:
     read = (anchors + 1) * sample.embedded.bytes
 
     short = max(8, tokens // 4)
-    held = [_pool(kind, short, anchors, channels) for channels in KV_CHANNELS]
+    pools = [_pool(kind, short, anchors, channels) for channels in KV_CHANNELS]
     varied = {
         "anchors in the pool": [(n, _matching(sample, pool[:n])) for n in steps_to(anchors, 1)],
-        "bytes of KV that an anchor holds": [(a[0].offsets[READER].bytes, _matching(s, a)) for s, a in held],
+        "bytes of KV that an anchor holds": [(a[0].offsets[READER].bytes, _matching(s, a)) for s, a in pools],
     }
-    return asked.report(
+    return request.report(
         "match",
         times,
         kind.device,
@@ -85,6 +85,6 @@ def bench_match(asked: Asked) -> dict[str, Any]:
         operations=3 * anchors * tokens * kind.hidden,  # a difference, its square and the sum
         copy_gb_s=gb_s,
         copy_ms=least_ms(read, gb_s),
-        roofline_percent={name: percent(least_ms(read, gb_s), taken) for name, taken in ms.items()},
+        roofline_percent={name: percent(least_ms(read, gb_s), value) for name, value in ms.items()},
         slopes=[slope_of(over, sides, repeats, kind.device) for over, sides in varied.items()],
     )

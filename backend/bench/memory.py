@@ -13,7 +13,15 @@ from typing import Any
 import torch
 
 from backend.base.errors import OptionError
-from backend.bench.common import Asked, check_reads, drawn_cache, medians, random_segment, synchronise, timed
+from backend.bench.common import (
+    BenchRequest,
+    check_reads,
+    drawn_cache,
+    medians,
+    random_segment,
+    synchronise,
+    timed,
+)
 from backend.bench.roofline import copy_gb_s, least_ms, percent
 from backend.cache.kv_cache import KVCache
 from backend.cache.samples import SampleLog
@@ -47,10 +55,10 @@ def held_bytes(make: Callable[[], object], device: torch.device) -> tuple[int, o
         return torch.cuda.memory_allocated(device) - before, made
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as seen:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as record:
         made = make()
         gc.collect()
-    return sum(row.self_cpu_memory_usage for row in seen.key_averages()), made
+    return sum(row.self_cpu_memory_usage for row in record.key_averages()), made
 
 
 def needed(shape: Mapping[str, int], tokens: int, anchors: int) -> tuple[int, int, int]:
@@ -84,9 +92,9 @@ def pool(model: LoadedModel, tokens: int, anchors: int) -> SampleLog:
     log = SampleLog("bench", 1 << 62)
     for _ in range(anchors):
         ids = tuple(range(own))
-        made = log.add("text", ids, "", base, model.embed(tuple(i % 5 for i in ids)))
+        sample = log.add("text", ids, "", base, model.embed(tuple(i % 5 for i in ids)))
         follower = room.slice(own, tokens), room.slice(0, behind)
-        made.add_offsets(
+        sample.add_offsets(
             READER, {"text": (room.slice(0, own), base), "prefix": follower}, {"text": 0, "prefix": own}
         )
     log.arenas.trim()
@@ -99,14 +107,14 @@ def _parts(tokens: int) -> tuple[int, int]:
 
 
 @torch.inference_mode()
-def bench_memory(asked: Asked) -> dict[str, Any]:
+def bench_memory(request: BenchRequest) -> dict[str, Any]:
     """Measure; see the module's docstring. ``tokens`` are the cache's, and each anchor's with the prefix
     segment behind it.
 
     Raises:
         OptionError: the device keeps no account.
     """
-    model, tokens, anchors, repeats = asked.model(), asked.tokens, asked.anchors, asked.repeats
+    model, tokens, anchors, repeats = request.model(), request.tokens, request.anchors, request.repeats
     check_reads(model, tokens)
     if model.device.type == "mps":
         raise OptionError(
@@ -134,7 +142,7 @@ def bench_memory(asked: Asked) -> dict[str, Any]:
     times = timed({name: make for name, (_, make) in sides.items()}, repeats, model.device)
     ms, gb_s = medians(times), copy_gb_s(model.device, repeats)
     bound = {name: least_ms(size, gb_s) for name, (size, _) in sides.items()}
-    return asked.report(
+    return request.report(
         "memory",
         times,
         model.device,

@@ -1,4 +1,4 @@
-"""One agent that reads what others have read and written, before pools that are full."""
+"""One agent that reads others' texts, with full anchor pools."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -26,7 +26,7 @@ MIXED = {"reuse": 0, "two_heaviest": HEAVIEST}  # by side; 0 mixes all
 
 
 class Reading:
-    """An agent's prompt before full pools, all of whose anchors are eligible.
+    """An agent's prompt and full pools, all of whose anchors are eligible.
 
     Template text and shared texts take turns, template text first and last. Tokens and KV are drawn at
     random: times do not depend on them.

@@ -63,9 +63,9 @@ def least_ms(amount: float, rate: float) -> float:
     return round(amount / rate / 1e6, 4)
 
 
-def percent(least: float, taken: float) -> float:
+def percent(least: float, spent: float) -> float:
     """The least time as a share of the time taken."""
-    return round(100 * least / taken, 1)
+    return round(100 * least / spent, 1)
 
 
 def beyond(shares: Mapping[str, float]) -> str:

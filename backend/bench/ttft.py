@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from backend.base.clock import Clock
-from backend.bench.common import Asked, check_reads, medians, stronger_dense, timed
+from backend.bench.common import BenchRequest, check_reads, medians, stronger_dense, timed
 from backend.bench.reading import Reading
 from backend.bench.roofline import percent, prefill_operations, rates
 from backend.cache.offset_packing import HALF
@@ -37,11 +37,11 @@ def reading_of(model: LoadedModel, tokens: int, anchors: int) -> Reading:
     return Reading(model, 2, prefixes, texts, anchors, more)
 
 
-def bench_ttft(asked: Asked) -> dict[str, Any]:
+def bench_ttft(request: BenchRequest) -> dict[str, Any]:
     """Measure; see the module's docstring."""
-    model, tokens, repeats = asked.model(), asked.tokens, asked.repeats
+    model, tokens, repeats = request.model(), request.tokens, request.repeats
     check_reads(model, tokens)
-    reading = reading_of(model, tokens, asked.anchors)
+    reading = reading_of(model, tokens, request.anchors)
     methods = reading.methods
     sides: dict[str, Callable[[], object]] = {"dense": reading.dense}
     precisions = {"dense": model.dtype}
@@ -56,7 +56,7 @@ def bench_ttft(asked: Asked) -> dict[str, Any]:
     ms = medians(times)
     roof = rates(model.device, precisions, repeats)
     least = reading.least_ms(roof)
-    return asked.report(
+    return request.report(
         "ttft",
         times,
         model.device,

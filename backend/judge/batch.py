@@ -11,6 +11,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -56,20 +57,16 @@ def run_judging(
         RunCancelled: ``cancel`` was set; what was finished is in the file.
     """
     check(request)
-    wanted = request.count + request.warmup
-    if request.problems and len(request.problems) < wanted:
+    needed = request.count + request.warmup
+    if request.problems and len(request.problems) < needed:
         raise OptionError(
-            f"{wanted} problems are wanted, warm-up included, but {len(request.problems)} are given. Ask for "
+            f"{needed} problems are wanted, warm-up included, but {len(request.problems)} are given. Ask for "
             "fewer.",
             field="judge.count",
         )
     keys = keys_of(lab, request)
-    known = _rows(path, keys)
-    rows = []
-    for key in keys:
-        if key not in known:
-            break
-        rows.append(known[key])
+    stored = _rows(path, keys)
+    rows = [stored[key] for key in takewhile(stored.__contains__, keys)]
     yield from rows
     if len(rows) < len(keys):
         yield from _remember(lab, request, rows, cancel)
@@ -110,9 +107,9 @@ def _rows(path: Path | None, keys: Sequence[str]) -> dict[str, JudgedProblem]:
     """The file's rows that belong to these keys."""
     if path is None:
         return {}
-    wanted, judged = set(keys), {}
+    requested, judged = set(keys), {}
     for key, row in RowFile(path).resume().items():
-        if key in wanted:
+        if key in requested:
             try:
                 judged[key] = from_json(JudgedProblem, row)
             except (TypeError, KeyError, ValueError, AttributeError):
@@ -182,8 +179,8 @@ def read_problems(path: Path, request: JudgeRequest) -> tuple[JudgeProblem, ...]
 def _problem(row: Mapping[str, Any], number: int, request: JudgeRequest, where: str) -> JudgeProblem:
     if "problem" in row and "outcomes" in row:
         return replace(from_json(JudgedProblem, {**row, "outcomes": []}).problem, number=number)
-    given = row.get("answer")
-    answer = None if given is None or isinstance(given, bool) else str(given)
+    value = row.get("answer")
+    answer = None if value is None or isinstance(value, bool) else str(value)
     if answer is not None and "####" in answer:
         answer = answer.rpartition("####")[2].strip().replace(",", "")
     question = row["question"]

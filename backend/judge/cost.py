@@ -2,7 +2,6 @@
 every order under every method, and answering."""
 
 import math
-from itertools import combinations
 
 from backend.judge.judge_lab import JudgeLab
 from backend.judge.prompts import execution_pipeline, judge_pipeline
@@ -27,7 +26,7 @@ def judging_seconds(
     """Seconds that problems like ``problem`` take.
 
     Args:
-        pace: seconds for a prompt token and for a decoding step (:mod:`backend.engine.speed`).
+        measured_speed: seconds for a prompt token and for a decoding step (:mod:`backend.engine.speed`).
         count: problems that are judged; ``taken_in`` further ones that only fill the pools.
     """
     per_token, per_step = measured_speed
@@ -42,7 +41,7 @@ def judging_seconds(
             prompt = model.count_tokens(agents, agent, {QUESTION: problem.question}) + answer * before
             writing += prompt * per_token + answer * per_step
     slots = 2 if request.protocol == "pairwise" else many
-    prompts = len(list(combinations(range(many), 2))) if request.protocol == "pairwise" else 1
+    prompts = math.comb(many, 2) if request.protocol == "pairwise" else 1
     judge = judge_pipeline(
         request.protocol, request.criterion, slots, request.wording, request.max_new_tokens
     )

@@ -45,12 +45,12 @@ def risk_study(sets: Sequence[CandidateSet], request: RiskRequest, model: ModelI
                 field="risk",
             )
     same = np.array([[each.same[m] for m in methods] for each in sets], dtype=bool)
-    known = [text_features(each.texts, request.scoring) for each in sets]
+    features = [text_features(each.texts, request.scoring) for each in sets]
     problems = tuple(each.problem for each in sets)
     safe: Booleans = np.logical_and.reduce(same, axis=1)
     fold = folds(problems, safe, request)
     copied = np.array([[each.copied[m] for m in methods] for each in sets])
-    texts = np.array([[row[name] for name in TEXT_FEATURES] for row in known])
+    texts = np.array([[row[name] for name in TEXT_FEATURES] for row in features])
     every = _Table(
         tuple(TEXT_FEATURES), texts, safe, np.logical_or.reduce(copied > 0, axis=1), fold, problems
     )
@@ -115,11 +115,11 @@ def _test(target: str, table: _Table, request: RiskRequest, model: ModelInfo) ->
                 target, table.names, safe, asked, score, fold, math.nan, math.nan, math.nan, None, why
             )
         score[test] = fit(table.columns[train], safe[train], request.penalty).predict(table.columns[test])
-    known = [p for p, a in zip(table.problems, asked, strict=True) if a]
-    low, high = auc_interval(score[asked], safe[asked], known, request)
+    asked_problems = [p for p, a in zip(table.problems, asked, strict=True) if a]
+    low, high = auc_interval(score[asked], safe[asked], asked_problems, request)
     line = fit(table.columns[asked], safe[asked], request.penalty)
-    bought = trade(score, safe, asked.astype(np.float64))
-    enough = bought.threshold[bought.consistency >= request.wanted]
+    curve = trade(score, safe, asked.astype(np.float64))
+    thresholds = curve.threshold[curve.consistency >= request.wanted]
     gate = RiskGate(
         target,
         model.weights_hash,
@@ -129,7 +129,7 @@ def _test(target: str, table: _Table, request: RiskRequest, model: ModelInfo) ->
         tuple(line.scale.tolist()),
         tuple(line.weight.tolist()),
         line.bias,
-        min(float(enough.min()), 1.0),
+        min(float(thresholds.min()), 1.0),
     )
     area = auc(score[asked], safe[asked])
     return GateTest(target, table.names, safe, asked, score, fold, area, low, high, gate)
@@ -155,10 +155,10 @@ def fit(columns: Numbers, safe: Booleans, penalty: float) -> Line:
         safe: (sets,), both kinds present.
         penalty: 0 is allowed; a tiny one is added then, so that a perfect split has a solution.
     """
-    known = ~np.isnan(columns)
-    count = np.maximum(known.sum(axis=0), 1)
-    mean = np.where(known, columns, 0.0).sum(axis=0) / count
-    spread = np.sqrt((np.where(known, columns - mean, 0.0) ** 2).sum(axis=0) / count)
+    present = ~np.isnan(columns)
+    count = np.maximum(present.sum(axis=0), 1)
+    mean = np.where(present, columns, 0.0).sum(axis=0) / count
+    spread = np.sqrt((np.where(present, columns - mean, 0.0) ** 2).sum(axis=0) / count)
     scale = np.where(spread > 1e-9, spread, 1.0)
     standard = np.nan_to_num((columns - mean) / scale, nan=0.0)
     model = LogisticRegression(C=1 / max(penalty, 1e-3), tol=TOLERANCE, max_iter=FIT_STEPS)

@@ -30,7 +30,7 @@ from backend.base.errors import ModelError, OptionError
 from backend.cache.kv_cache import KVSegment
 from backend.cache.memory_budget import free_bytes
 from backend.engine.engine import Engine
-from backend.judge.judge_session import GivenText, JudgeSession, side_by_side
+from backend.judge.judge_session import JudgeSession, SlotText, side_by_side
 from backend.judge.prompts import (
     WORDINGS,
     check_wording,
@@ -60,7 +60,7 @@ Bases = tuple[KVSegment | None, ...]
 
 
 @dataclass(frozen=True)
-class Heard:
+class OrderResult:
     """Every method's outcome for a problem in an order, dense first; the runs' notes; the last record."""
 
     order: Order
@@ -131,16 +131,16 @@ class JudgeLab:
         bases: list[KVSegment | None] = []
         for agent in pipeline.order:
             if problem.candidates:
-                known = problem.candidates[agent - 1]
-                ids, base = known.ids, self._again(pipeline, agent, values, known.ids)
+                candidate = problem.candidates[agent - 1]
+                ids, base = candidate.ids, self._recompute(pipeline, agent, values, candidate.ids)
             else:
                 ids, base = self._write(pipeline, agent, values, request.sampling, problem.number)
                 text = self.agents.tokens.decode(ids).replace("\x00", "\ufffd")  # NUL is no text
-                wanted, wording = problem.expected, request.wording
-                good = None if wanted is None else right_final(final_of(text, wording), wanted, wording)
-                known = Candidate(text, f"agent {agent}", ids, good)
+                expected, wording = problem.expected, request.wording
+                right = None if expected is None else right_final(final_of(text, wording), expected, wording)
+                candidate = Candidate(text, f"agent {agent}", ids, right)
             values[f"agent_{agent}_current"] = ids
-            candidates.append(known)
+            candidates.append(candidate)
             bases.append(base if self.reuses else None)
         return replace(problem, candidates=tuple(candidates)), tuple(bases)
 
@@ -157,9 +157,9 @@ class JudgeLab:
             if self.agents.tokens.decode(decoded.ids).strip():
                 return decoded.ids, decoded.kv
         ids = self.agents.tokens.encode(NOTHING)
-        return ids, self._again(pipeline, agent, values, ids)
+        return ids, self._recompute(pipeline, agent, values, ids)
 
-    def _again(
+    def _recompute(
         self, pipeline: Pipeline, agent: int, values: dict[str, tuple[int, ...]], ids: tuple[int, ...]
     ) -> KVSegment:
         """The KV of a known answer in its writer's context, computed again."""
@@ -176,7 +176,7 @@ class JudgeLab:
 
     def prompts(
         self, problem: JudgeProblem, bases: Bases, layout: Sequence[int], request: JudgeRequest
-    ) -> list[tuple[tuple[int, ...], RunRequest, dict[str, GivenText]]]:
+    ) -> list[tuple[tuple[int, ...], RunRequest, dict[str, SlotText]]]:
         """What the judge is asked about a problem in a layout: one prompt, or (pairwise) one for every two
         slots. Each with the candidates in its slots, the request, and the texts it is given."""
         shown = list(combinations(layout, 2)) if request.protocol == "pairwise" else [tuple(layout)]
@@ -186,13 +186,13 @@ class JudgeLab:
             pipeline = judge_pipeline(
                 request.protocol, request.criterion, len(places), request.wording, request.max_new_tokens
             )
-            values, given = {"user_question": problem.question}, {}
+            values, texts = {"user_question": problem.question}, {}
             for slot, number in enumerate(places, 1):
                 candidate, base = problem.candidates[number - 1], bases[number - 1]
                 name = f"candidate_{slot}"
                 values[name] = candidate.text
                 ids = candidate.ids if base is not None else tokens.encode(candidate.text)
-                given[name] = GivenText(ids, base, candidate.source)
+                texts[name] = SlotText(ids, base, candidate.source)
             run = RunRequest(
                 pipeline,
                 values,
@@ -202,7 +202,7 @@ class JudgeLab:
                 gate=request.gate,
                 slots_only=request.slots_only,
             )
-            out.append((places, run, given))
+            out.append((places, run, texts))
         return out
 
     def judge(
@@ -212,7 +212,7 @@ class JudgeLab:
         orders: Sequence[Order],
         request: JudgeRequest,
         cancel: threading.Event | None = None,
-    ) -> list[Heard]:
+    ) -> list[OrderResult]:
         """Judge a problem in some orders, all at once; see :meth:`groups`.
 
         Raises:
@@ -222,7 +222,9 @@ class JudgeLab:
         for session in self.sessions.values():
             session.rows = ()  # frees the last problem's caches before this one's are made
         many = len(orders) > 1
-        return side_by_side([self._hear(problem, bases, order, request, many, cancel) for order in orders])
+        return side_by_side(
+            [self._run_order(problem, bases, order, request, many, cancel) for order in orders]
+        )
 
     def groups(self, problem: JudgeProblem, request: JudgeRequest) -> list[tuple[Order, ...]]:
         """The request's orders, in groups that are judged at once. What a group's prompts take, their copies
@@ -242,7 +244,7 @@ class JudgeLab:
         size = max(1, min(room // each, self.most_at_once // methods))
         return [request.orders[start : start + size] for start in range(0, len(request.orders), size)]
 
-    def _hear(
+    def _run_order(
         self,
         problem: JudgeProblem,
         bases: Bases,
@@ -250,34 +252,34 @@ class JudgeLab:
         request: JudgeRequest,
         many: bool,
         cancel: threading.Event | None,
-    ) -> Generator[Event, None, Heard]:
-        """Judge a problem in an order. ``many``: beside others."""
+    ) -> Generator[Event, None, OrderResult]:
+        """Judge a problem in an order. ``many``: whether other orders are judged with it."""
         layout = order.layout(problem.number, len(problem.candidates))
         session = self.session(order)
         read: dict[str, list[Reading]] = {}
         notes: dict[str, None] = {}
-        for places, run, given in self.prompts(problem, bases, layout, request):
-            record = yield from session.asking(run, given, cancel)
-            # Work beside it changes the times of decoding alone, and a verdict keeps none of these.
+        for places, run, texts in self.prompts(problem, bases, layout, request):
+            record = yield from session.run_slots(run, texts, cancel)
+            # Concurrent work changes only the times of decoding, and a verdict keeps none of these.
             notes |= dict.fromkeys(note for note in record.notes if note != session.concurrent_note)
             for row, outcome in zip(session.rows, record.outcomes, strict=True):
                 assert row.decoded is not None
                 reading = reading_of(record, outcome, row.decoded.margins, places, request)
                 read.setdefault(outcome.method, []).append(reading)
         [first, *_] = read.values()
-        made = tuple(
+        outcomes = tuple(
             outcome_of(problem, order.label, layout, label, readings, first, request)
             for label, readings in read.items()
         )
         if many and session.concurrent_note not in record.notes:  # the others are done
             record = replace(record, notes=(*record.notes, session.concurrent_note))
-        return Heard(order, made, tuple(notes), record)
+        return OrderResult(order, outcomes, tuple(notes), record)
 
     def learn(self, problem: JudgeProblem, bases: Bases, order: Order, request: JudgeRequest) -> None:
         """Let an order's pools see a problem, without judging it."""
         layout = order.layout(problem.number, len(problem.candidates))
-        for _, run, given in self.prompts(problem, bases, layout, request):
-            self.session(order).learn(run, given)
+        for _, run, texts in self.prompts(problem, bases, layout, request):
+            self.session(order).learn(run, texts)
 
     def judged(
         self,
@@ -297,9 +299,9 @@ class JudgeLab:
         outcomes: list[JudgeOutcome] = []
         notes = dict.fromkeys([self.note] if self.note else [])
         for orders in self.groups(problem, request):
-            for heard in self.judge(problem, bases, orders, request, cancel):
-                outcomes += heard.outcomes
-                notes |= heard.labelled
+            for result in self.judge(problem, bases, orders, request, cancel):
+                outcomes += result.outcomes
+                notes |= result.labelled
         wall = (time.perf_counter() - began) * 1e3
         return JudgedProblem(key, problem, tuple(outcomes), wall, tuple(notes))
 

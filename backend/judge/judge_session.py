@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class GivenText:
+class SlotText:
     """A slot's text as tokens, with the KV its writer's decoding left (None: it is encoded alone)."""
 
     ids: tuple[int, ...]
@@ -29,47 +29,51 @@ class GivenText:
     source: str
 
 
-class GivenRequestState(RequestState):
-    """A walk whose declared texts may come with their tokens, cache and writer."""
+class SlotRequestState(RequestState):
+    """A request state whose slots may come with their tokens, KV and writer."""
 
-    given: Mapping[str, GivenText]
+    texts: Mapping[str, SlotText]
 
     def start(self, values: Mapping[str, str]) -> list[Sample]:
         """Take the texts in; see :meth:`backend.session.request_state.RequestState.start`."""
         arrived = []
         for name, text in values.items():
-            given = self.given.get(name)
-            if given is None or given.base is None:
+            slot = self.texts.get(name)
+            if slot is None or slot.base is None:
                 samples = super().start({name: text})
             else:
-                self.ids[name] = given.ids
-                samples = [self._add_sample(name, given.ids, text, given.base)]
-                samples[0].lead_in_base = given.base  # an answer has one base, whatever stands before it
+                self.ids[name] = slot.ids
+                samples = [self._add_sample(name, slot.ids, text, slot.base)]
+                samples[0].lead_in_base = slot.base  # an answer has one base, whatever stands before it
             for sample in samples:
-                sample.source = given.source if given else ""
+                sample.source = slot.source if slot else ""
             arrived += samples
         return arrived
 
 
 class JudgeSession(LabSession):
-    """The judge's session in one order. ``given`` belongs to the next run; ``rows`` to the last one: each
-    method's plan, cache and answer, dense first."""
+    """The judge's session in one order.
+
+    Attributes:
+        texts: of the next run's slots.
+        rows: of the last run: each method's plan, cache and answer, dense first.
+    """
 
     pauses_before_decode = True
     concurrent_note = CONCURRENT.format(what="Other orders, or runs of others,")
-    given: Mapping[str, GivenText] = {}
+    texts: Mapping[str, SlotText] = {}
     rows: Sequence[PromptRun] = ()
 
-    def asking(
-        self, request: RunRequest, given: Mapping[str, GivenText], cancel: threading.Event | None = None
+    def run_slots(
+        self, request: RunRequest, texts: Mapping[str, SlotText], cancel: threading.Event | None = None
     ) -> Generator[Event, None, RunRecord]:
-        """Run a request over given texts; ends with the record.
+        """Run a request whose slots hold these texts; ends with the record.
 
         Raises:
             LabError: the request cannot be run.
             RunCancelled: ``cancel`` was set.
         """
-        self.given, record = given, None
+        self.texts, record = texts, None
         for event in self.run(request, cancel=cancel):
             if isinstance(event, RunDone):
                 record = event.record
@@ -77,9 +81,9 @@ class JudgeSession(LabSession):
         assert record is not None
         return record
 
-    def learn(self, request: RunRequest, given: Mapping[str, GivenText]) -> None:
+    def learn(self, request: RunRequest, texts: Mapping[str, SlotText]) -> None:
         """Let the pools see a request: dense reads its prompt, and nobody answers."""
-        self.given = given
+        self.texts = texts
         runs, values = self.admission.prepare(replace(request, methods=(MethodChoice(REFERENCE),)))
         [run] = runs
         run.state.start(values)
@@ -90,8 +94,8 @@ class JudgeSession(LabSession):
         run.stream.shrink()
 
     def request_state(self, request: RunRequest, stream: Stream) -> RequestState:
-        state = GivenRequestState(request.pipeline, self.engine, stream.log, engines=self.others)
-        state.given = self.given
+        state = SlotRequestState(request.pipeline, self.engine, stream.log, engines=self.others)
+        state.texts = self.texts
         return state
 
     def finish(self, rows: list[PromptRun]) -> None:
@@ -99,8 +103,8 @@ class JudgeSession(LabSession):
 
 
 def side_by_side(works: Sequence[Generator[Event, None, T]]) -> list[T]:
-    """What works end with that go on by turns. None answers before all have read: then their answers are one
-    batch from its first token on.
+    """Run generators by turns; returns what each ends with. None decodes before all have read their prompts,
+    so their answers are one batch from the first token on.
 
     Raises:
         LabError: one of them failed; the others are given up.

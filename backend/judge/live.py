@@ -13,8 +13,8 @@ from typing import Any
 from backend.base.cancel import stop_if
 from backend.base.errors import RunCancelled
 from backend.judge.batch import record_of_rows, run_judging, typed_problem
-from backend.judge.judge_lab import Heard, JudgeLab, check
-from backend.judge.judge_session import GivenText
+from backend.judge.judge_lab import JudgeLab, OrderResult, check
+from backend.judge.judge_session import SlotText
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
 from backend.records.judge import Judged, JudgedProblem, JudgeOutcome, JudgeProblem, JudgeRequest, OrderDone
@@ -27,11 +27,11 @@ class WatchedLab(JudgeLab):
 
     most_at_once = 24
 
-    def prompts(self, *asked: Any) -> list[tuple[tuple[int, ...], RunRequest, dict[str, GivenText]]]:
+    def prompts(self, *args: Any) -> list[tuple[tuple[int, ...], RunRequest, dict[str, SlotText]]]:
         """See :meth:`backend.judge.judge_lab.JudgeLab.prompts`."""
         return [
-            (places, replace(request, probe_offsets=True, probe_attention=True), given)
-            for places, request, given in super().prompts(*asked)
+            (places, replace(request, probe_offsets=True, probe_attention=True), texts)
+            for places, request, texts in super().prompts(*args)
         ]
 
 
@@ -59,8 +59,8 @@ def judge(
     """Judge a request's problems in every order; ends with all of it.
 
     A single given problem is watched: an :class:`OrderDone` follows each of its orders, and the warm-up's
-    problems are drawn. Of several, each finished row is told, and a cancelled batch ends with the rows that
-    were finished, if there is one.
+    problems are drawn. Of several, each finished row is yielded, and a cancelled batch ends with the record
+    of the finished rows, if there are any.
 
     Raises:
         LabError: the request cannot be run.
@@ -94,11 +94,11 @@ def _watched(
         other, bases = lab.execute(lab.draw(drawn, index + 1), request)
         for order in request.orders:
             lab.learn(other, bases, order, request)
-    [given] = request.problems
-    if given.regime == "typed":  # checks the texts, and marks those that give the known answer
-        given = typed_problem(given.question, [c.text for c in given.candidates], given.expected)
-    problem, bases = lab.execute(given, request)
-    verdicts: list[Heard] = []
+    [problem] = request.problems
+    if problem.regime == "typed":  # checks the texts, and marks those that give the known answer
+        problem = typed_problem(problem.question, [c.text for c in problem.candidates], problem.expected)
+    problem, bases = lab.execute(problem, request)
+    verdicts: list[OrderResult] = []
     outcomes: list[JudgeOutcome] = []
     notes = dict.fromkeys([lab.note] if lab.note else [])
     for orders in lab.groups(problem, request):
@@ -106,12 +106,12 @@ def _watched(
         which = f"order {first}" if first == last else f"orders {first} to {last}"
         words = f"The judge reads the candidates in {which} of {len(request.orders)}"
         yield Progress(words, request.warmup + len(verdicts), total)
-        for heard in lab.judge(problem, bases, orders, request, cancel):
-            verdicts.append(heard)
-            outcomes += heard.outcomes
-            notes |= heard.labelled
+        for result in lab.judge(problem, bases, orders, request, cancel):
+            verdicts.append(result)
+            outcomes += result.outcomes
+            notes |= result.labelled
             wall = (time.perf_counter() - began) * 1e3
             row = JudgedProblem("", problem, tuple(outcomes), wall, tuple(notes))
-            yield OrderDone(row, heard.order.label, heard.record)
+            yield OrderDone(row, result.order.label, result.record)
     yield row
     yield record_of_rows(lab, request, [row])

@@ -32,8 +32,8 @@ _NUMBER = re.compile(r"-?[0-9][0-9,]*(?:\.[0-9]+)?")
 
 @dataclass(frozen=True)
 class Wording:
-    """The roles. ``reader``: an execution agent that sees others' answers. ``form``: what a judge is told of
-    its answer's form, by protocol. ``final``: what final answers are."""
+    """The roles. ``reader``: an execution agent that sees others' answers. ``form``: the instruction on the
+    form of a judge's answer, by protocol. ``final``: what final answers are."""
 
     solver: str
     reader: str
@@ -42,7 +42,7 @@ class Wording:
     final: Literal["text", "code"] = "text"
 
 
-WORDINGS = {name: Wording(**found) for name, found in vars(phrases("judge_wordings")).items()}
+WORDINGS = {name: Wording(**fields) for name, fields in vars(phrases("judge_wordings")).items()}
 
 
 def execution_pipeline(regime: Regime, count: int, wording: str = "embedded", tokens: int = 96) -> Pipeline:
@@ -65,11 +65,11 @@ def judge_pipeline(
     words = WORDINGS[wording]
     slots = range(1, count + 1)
     if protocol == "rewriting":
-        rest = "".join(words.header.format(i=i) + f"{{candidate_{i}}}" for i in slots)
-        template = words.reader + TASK + rest
+        texts = "".join(words.header.format(i=i) + f"{{candidate_{i}}}" for i in slots)
+        template = words.reader + TASK + texts
     else:
-        rest = "".join(f"\nCandidate {i}:\n{{candidate_{i}}}" for i in slots)
-        template = ROLES[criterion] + words.form[protocol] + TASK + rest
+        texts = "".join(f"\nCandidate {i}:\n{{candidate_{i}}}" for i in slots)
+        template = ROLES[criterion] + words.form[protocol] + TASK + texts
     agent = Agent(1, "Judge", "", template + "\n", tokens)
     declared = tuple(f"candidate_{i}" for i in slots)
     scoring: Scoring = "text" if protocol == "rewriting" else "selection"
@@ -163,16 +163,16 @@ def truth(
     expected = problem.expected if criterion == "corrects" else finals[0]
     if expected is None or not all(f is not None and f.isdecimal() for f in (*finals, expected)):
         return None, None
-    known = Problem(problem.question, ((0, "+", 0),), int(expected))
-    _, best, final = judgement(criterion, known, [int(f) for f in finals if f is not None])
+    task = Problem(problem.question, ((0, "+", 0),), int(expected))
+    _, best, final = judgement(criterion, task, [int(f) for f in finals if f is not None])
     return best or (0,), final
 
 
-def selection_right(slots: Sequence[int], wanted: Sequence[int], criterion: str) -> bool:
+def selection_right(slots: Sequence[int], expected: Sequence[int], criterion: str) -> bool:
     """Is a selection right? Under *right* any right candidate is; else it must be the wanted set."""
     if criterion == "right":
-        return len(slots) == 1 and slots[0] in wanted
-    return set(slots) == set(wanted)
+        return len(slots) == 1 and slots[0] in expected
+    return set(slots) == set(expected)
 
 
 def check_wording(name: str) -> None:

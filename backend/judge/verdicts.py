@@ -93,7 +93,7 @@ def outcome_of(
     """One method's outcome from its prompts' readings, beside dense's of the same prompts."""
     pairwise, rewriting = request.protocol == "pairwise", request.protocol == "rewriting"
     selected, answer = _decision(problem, readings, pairwise, request.wording)
-    wanted, dense_answer = _decision(problem, dense, pairwise, request.wording)
+    dense_selected, dense_answer = _decision(problem, dense, pairwise, request.wording)
     slots = None
     if selected is not None:
         slots = tuple(sorted(layout.index(number) + 1 if number else 0 for number in selected))
@@ -101,7 +101,7 @@ def outcome_of(
     if rewriting:
         consistent = None if dense_answer is None else same_final(answer, dense_answer)
     else:
-        consistent = None if wanted is None else selected == wanted
+        consistent = None if dense_selected is None else selected == dense_selected
     near = [r.outcome.fidelity for r in readings if r.outcome.fidelity is not None]
     parted = [f.margin for f in near if f.margin is not None]
     parts: dict[str, float] = {}
@@ -115,7 +115,7 @@ def outcome_of(
     ]
     states = [r.outcome.state for r in readings]
     texts = {0: ""} | {n: candidate.text for n, candidate in enumerate(problem.candidates, 1)}
-    named = [sorted(texts[n] for n in numbers or ()) for numbers in (selected, wanted)]
+    named = [sorted(texts[n] for n in numbers or ()) for numbers in (selected, dense_selected)]
     return JudgeOutcome(
         problem=problem.number,
         order=order,
@@ -145,7 +145,7 @@ def outcome_of(
         parted_margin=_least(parted),
         floor=max((f.floor for f in near), default=0.0),
         near_tie=consistent is False and all(near_tie(r, d) for r, d in changed) and bool(changed),
-        twin=selected != wanted and bool(named[0]) and named[0] == named[1],
+        twin=selected != dense_selected and bool(named[0]) and named[0] == named[1],
         kl_first=_mean([f.kl_first for f in near]),
         kl_mean=_mean([float(f.kl_tokens.mean()) if f.kl_tokens.size else 0.0 for f in near]),
         ttft_ms=sum(r.outcome.timing.ttft_ms for r in readings),

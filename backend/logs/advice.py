@@ -11,11 +11,12 @@ from backend.logs.layouts import Layouts, steady
 
 CUT = "cut at paragraphs and reuse each wherever it stands (needs a method)"
 LONGEST_EXCERPT = 80
+MOST_TEMPLATES = 24
 
 
 @dataclass(frozen=True)
 class Part:
-    """A run of pieces of a template; ``stays`` or changes; ``tokens`` and an excerpt of it in one call."""
+    """Neighbouring pieces of a template that all stay or all change; size and excerpt are from one call."""
 
     stays: bool
     tokens: int
@@ -24,7 +25,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Template:
-    """An agent's prompt as its calls have it: what stays and what changes, in order, in one of its calls."""
+    """What stays and what changes in an agent's prompts, in the order of one of its calls."""
 
     agent: str
     calls: int
@@ -33,7 +34,7 @@ class Template:
 
 @dataclass(frozen=True)
 class Advice:
-    """A layout: ``saved`` tokens more than today's are hit, ``of`` all that were tried, in ``calls``."""
+    """A layout that hits ``saved`` tokens more than the log's own, ``of`` all tokens of the tried calls."""
 
     layout: str
     saved: int
@@ -41,15 +42,15 @@ class Advice:
     calls: int
 
 
-def templates(log: Gathered, most: int = 24) -> list[Template]:
-    """The agents' templates, those with most calls first."""
+def templates(log: Gathered) -> list[Template]:
+    """The templates of the agents with most calls, in that order."""
     staying = steady(log, [(agent, "") for agent in log.agents])
-    found = []
-    for agent, count in Counter(log.agents).most_common(most):
-        mine = [n for n, a in enumerate(log.agents) if a == agent]
+    out = []
+    for agent, count in Counter(log.agents).most_common(MOST_TEMPLATES):
+        calls = [n for n, a in enumerate(log.agents) if a == agent]
         parts: list[Part] = []
         run: list[int] = []
-        pieces = log.pieces[sorted(mine, key=lambda n: len(log.pieces[n]))[len(mine) // 2]].tolist()
+        pieces = log.pieces[sorted(calls, key=lambda n: len(log.pieces[n]))[len(calls) // 2]].tolist()
         for place, piece in enumerate(pieces):
             run.append(piece)
             stays = piece in staying[agent, ""]
@@ -57,8 +58,8 @@ def templates(log: Gathered, most: int = 24) -> list[Template]:
                 text = " ".join("".join(log.texts[p] for p in run[:3])[: 2 * LONGEST_EXCERPT].split())
                 parts.append(Part(stays, log.tokens.count(np.array(run)), text[:LONGEST_EXCERPT]))
                 run = []
-        found.append(Template(log.names[agent], count, tuple(parts)))
-    return found
+        out.append(Template(log.names[agent], count, tuple(parts)))
+    return out
 
 
 def advise(log: Gathered, totals: NDArray[np.int64], anywhere: NDArray[np.int64], block: int) -> list[Advice]:
@@ -66,7 +67,7 @@ def advise(log: Gathered, totals: NDArray[np.int64], anywhere: NDArray[np.int64]
     layouts = Layouts(log, block)
     tried, total = layouts.tried, int(totals[: layouts.tried].sum())
     saved = {name: layouts.saved(name) for name in layouts.named}
-    found = {name: int(more.sum()) for name, more in saved.items() if more is not None}
-    found[CUT] = int(anywhere[:tried].sum() - layouts.before.sum())
-    rows = [Advice(name, more, total, tried) for name, more in found.items() if more > 0]
+    gains = {name: int(more.sum()) for name, more in saved.items() if more is not None}
+    gains[CUT] = int(anywhere[:tried].sum() - layouts.before.sum())
+    rows = [Advice(name, more, total, tried) for name, more in gains.items() if more > 0]
     return sorted(rows, key=lambda row: -row.saved)

@@ -33,11 +33,11 @@ def calls(row: Mapping[str, Any], where: str) -> Iterator[Call]:
     """The row's call."""
     request, response = unwrapped(row)
     messages = [Message("system", text_of(request.get("system"), "system"))]
-    for given in Fields(request).rows("messages"):
-        messages += split(given)
-    found = Fields(response.get("usage"), row.get("usage"))
-    cached, made = found.whole("cache_read_input_tokens"), found.whole("cache_creation_input_tokens")
-    fresh = found.whole("input_tokens")
+    for message in Fields(request).rows("messages"):
+        messages += split(message)
+    usage = Fields(response.get("usage"), row.get("usage"))
+    cached, writes = usage.whole("cache_read_input_tokens"), usage.whole("cache_creation_input_tokens")
+    fresh = usage.whole("input_tokens")
     answer = split({"role": "assistant", "content": response.get("content", row.get("output"))})
     yield Call(
         where,
@@ -45,17 +45,17 @@ def calls(row: Mapping[str, Any], where: str) -> Iterator[Call]:
         tools=tuple(declared(t) for t in Fields(request).rows("tools")),
         output="\n".join(m.text for m in answer),
         usage=Usage(
-            None if fresh is None else fresh + (cached or 0) + (made or 0),  # reported apart
-            found.whole("output_tokens"),
+            None if fresh is None else fresh + (cached or 0) + (writes or 0),  # reported apart
+            usage.whole("output_tokens"),
             cached,
         ),
         **typed.about(row, request, response),
     )
 
 
-def split(given: object) -> Iterator[Message]:
+def split(value: object) -> Iterator[Message]:
     """A message; results of tools in it are messages of their own, before it."""
-    table = object_of(given, "a message")
+    table = object_of(value, "a message")
     role, content = typed.role_of(table), table.get("content")
     if not isinstance(content, list):
         yield Message(role, text_of(content))
@@ -73,7 +73,7 @@ def split(given: object) -> Iterator[Message]:
         yield Message(role, text)
 
 
-def declared(given: object) -> Tool:
+def declared(value: object) -> Tool:
     """One of ``tools``; those that the server runs itself have no schema."""
-    table = object_of(given, "a tool")
+    table = object_of(value, "a tool")
     return typed.tool(table.get("name"), table.get("description"), table.get("input_schema"))

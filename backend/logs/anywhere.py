@@ -20,13 +20,14 @@ _ODD = [
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Of each piece: what stood in pieces of earlier calls when it was first sent.
+class Overlap:
+    """What earlier calls had sent of each piece when it was first sent.
 
     Attributes:
-        first: the call that sent it first; ``tokens`` of it had been sent before.
+        first: the call that sent the piece first.
+        tokens: how many of its tokens earlier calls had sent.
         source: a piece that such tokens came from; -1 where there is none.
-        mask: of each token of all pieces, whether it had been sent before.
+        mask: of each token of all pieces, whether an earlier call had sent it.
     """
 
     first: NDArray[np.int64]
@@ -35,8 +36,8 @@ class Seen:
     mask: NDArray[np.bool_]
 
 
-def seen_before(tokens: Tokens, first: NDArray[np.int64]) -> Seen:
-    """See :class:`Seen`.
+def find_overlap(tokens: Tokens, first: NDArray[np.int64]) -> Overlap:
+    """Look for every piece's tokens in earlier calls; see :class:`Overlap`.
 
     Args:
         first: of each piece, the call that sent it first, ascending.
@@ -50,32 +51,32 @@ def seen_before(tokens: Tokens, first: NDArray[np.int64]) -> Seen:
     part_of = (hashes >> np.uint64(40)) % np.uint64(parts)
     part_of = np.where(owner[: len(hashes)] == owner[size - len(hashes) :], part_of, parts).astype(np.uint16)
     for part in range(parts):
-        mine = np.flatnonzero(part_of == part)
-        order = mine[np.argsort(hashes[mine], kind="stable")]
+        windows = np.flatnonzero(part_of == part)
+        order = windows[np.argsort(hashes[windows], kind="stable")]
         begins = np.flatnonzero(np.diff(hashes[order], prepend=~hashes[order[:1]]))
         earliest = np.repeat(order[begins], np.diff(np.append(begins, len(order))))
         again = first[owner[earliest]] < first[owner[order]]
-        mine, earliest = order[again], earliest[again]
-        same = np.ones(len(mine), bool)
+        windows, earliest = order[again], earliest[again]
+        same = np.ones(len(windows), bool)
         for step in range(RUN):
-            same &= tokens.flat[mine + step] == tokens.flat[earliest + step]
-        mine, earliest = mine[same], earliest[same]
-        depth[mine] += 1
-        depth[mine + RUN] -= 1
-        source[owner[mine]] = owner[earliest]
+            same &= tokens.flat[windows + step] == tokens.flat[earliest + step]
+        windows, earliest = windows[same], earliest[same]
+        depth[windows] += 1
+        depth[windows + RUN] -= 1
+        source[owner[windows]] = owner[earliest]
     mask = depth[:-1].cumsum(dtype=np.int8) > 0
     upto = np.concatenate([[0], mask.cumsum(dtype=np.int32)])
     covered = upto[tokens.starts + tokens.lengths] - upto[tokens.starts]
-    return Seen(first, covered.astype(np.int64), source, mask)
+    return Overlap(first, covered.astype(np.int64), source, mask)
 
 
 def _windows(flat: NDArray[np.uint32]) -> NDArray[np.uint64]:
     """A hash of every window of ``RUN`` tokens, doubled from one token."""
-    found = (flat.astype(np.uint64) + np.uint64(1)) * np.uint64(0xFF51AFD7ED558CCD)
-    found ^= found >> np.uint64(32)
+    hashes = (flat.astype(np.uint64) + np.uint64(1)) * np.uint64(0xFF51AFD7ED558CCD)
+    hashes ^= hashes >> np.uint64(32)
     for step, odd in enumerate(_ODD):
         width = 1 << step
-        wider = found[:-width] * odd if len(found) > width else found[:0]
-        wider += found[len(found) - len(wider) :]
-        found = wider
-    return found
+        wider = hashes[:-width] * odd if len(hashes) > width else hashes[:0]
+        wider += hashes[len(hashes) - len(wider) :]
+        hashes = wider
+    return hashes

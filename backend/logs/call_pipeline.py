@@ -14,10 +14,10 @@ from backend.logs.calls import PARAGRAPH, TOOLS, Call
 from backend.prompts.conversation import INSTRUCTION_ROLES, Part, pipeline_of_parts
 from backend.prompts.pipeline import Pipeline
 
-STAYS = 0.9  # of an agent's calls have a line that is its template's
+STAYS = 0.9  # share of an agent's calls that have a line of its template
 LONG = 40  # characters from which a line that another agent read before is a text of its own
 
-#: A part of a prompt as a model reads it: whose it is, and its text.
+#: A part of a prompt as a model reads it: its role and its text.
 Section = tuple[str, str]
 
 
@@ -28,7 +28,7 @@ def sections_of(call: Call) -> list[Section]:
 
 
 def agent_of(call: Call) -> str:
-    """The call's agent: by its name, else by the beginning of what the system tells it."""
+    """The call's agent: its name, or else the beginning of its system prompt."""
     if call.agent:
         return call.agent
     first = call.messages[0]
@@ -57,18 +57,19 @@ class CallPipelines:
     def _of_sessions(self) -> tuple[list[frozenset[str]], list[tuple[str, ...]]]:
         """For each call: its long lines that another agent read or wrote before in the session, and the
         answers before it."""
-        seen: dict[str, dict[str, str | None]] = defaultdict(dict)  # line: the one agent that has it, or None
+        # Of each session, for each line: the agent that has it; None where several have.
+        sessions: dict[str, dict[str, str | None]] = defaultdict(dict)
         answers: dict[str, dict[str, None]] = defaultdict(dict)
         shared, before = [], []
         for call, agent in zip(self.calls, self.agents, strict=True):
-            lines, known = _lines(call), seen[call.session]
+            lines, owners = _lines(call), sessions[call.session]
             shared.append(
-                frozenset(line for line in lines if len(line) >= LONG and known.get(line, agent) != agent)
+                frozenset(line for line in lines if len(line) >= LONG and owners.get(line, agent) != agent)
             )
             before.append(tuple(answers[call.session]))
             for line in lines:
-                known[line] = agent if known.get(line, agent) == agent else None
-            known.update(dict.fromkeys(call.output.splitlines(keepends=True)))
+                owners[line] = agent if owners.get(line, agent) == agent else None
+            owners.update(dict.fromkeys(call.output.splitlines(keepends=True)))
             if len(call.output.strip()) >= LONG // 2:
                 answers[call.session][call.output.strip()] = None
         return shared, before
@@ -126,11 +127,11 @@ class CallPipelines:
         """Lines that stay and those that do not, in runs; an empty line goes with the one before it."""
         run, fixed = "", True
         for line in text.splitlines(keepends=True):
-            mine = fixed if not line.strip() else line in stays
-            if mine != fixed and run:
+            line_fixed = fixed if not line.strip() else line in stays
+            if line_fixed != fixed and run:
                 yield from [(run, True)] if fixed else _texts(run, answers)
                 run = ""
-            run, fixed = run + line, mine
+            run, fixed = run + line, line_fixed
         if run:
             yield from [(run, True)] if fixed else _texts(run, answers)
 
@@ -142,11 +143,7 @@ def _paragraphs(text: str) -> Iterator[Part]:
 
 
 def _lines(call: Call) -> set[str]:
-    texts: Sequence[str] = [
-        *(message.text for message in call.messages),
-        *(f"{t.text}\n" for t in call.tools),
-    ]
-    return {line for text in texts for line in text.splitlines(keepends=True)}
+    return {line for _, text in sections_of(call) for line in text.splitlines(keepends=True)}
 
 
 def _texts(run: str, answers: Sequence[str]) -> Iterator[Part]:
@@ -170,8 +167,8 @@ def _texts(run: str, answers: Sequence[str]) -> Iterator[Part]:
 
 def by_template(pipelines: Mapping[int, Pipeline]) -> dict[str, list[int]]:
     """Calls by their agent's template, in the log's order: those of one share their anchor pools."""
-    found: dict[str, list[int]] = defaultdict(list)
+    groups: dict[str, list[int]] = defaultdict(list)
     for index in sorted(pipelines):
         agent = pipelines[index].agent(1)
-        found[f"{agent.name}\n{agent.template}"].append(index)
-    return found
+        groups[f"{agent.name}\n{agent.template}"].append(index)
+    return groups

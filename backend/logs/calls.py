@@ -1,4 +1,4 @@
-"""A call of a model, as every log's reader tells it: one typed form for all formats.
+"""A call of a model: one typed form for all formats of logs.
 
 A format's reader makes :class:`Call` objects out of what a line holds; :class:`Fields` holds the checks that
 all of them need. What has the wrong type raises :class:`BadLine`, which the log's reader turns into a message
@@ -87,14 +87,14 @@ class Call:
     chances: tuple[Chance, ...] = ()
 
 
-def object_of(given: object, what: str) -> dict[str, Any]:
+def object_of(value: object, what: str) -> dict[str, Any]:
     """
     Raises:
         BadLine: it is no object.
     """
-    if not isinstance(given, dict):
-        raise BadLine(f"{what} is {show(given)}; an object is allowed")
-    return given
+    if not isinstance(value, dict):
+        raise BadLine(f"{what} is {show(value)}; an object is allowed")
+    return value
 
 
 def role_of(message: Mapping[str, Any]) -> str:
@@ -129,13 +129,13 @@ def tool(name: object, description: object, parameters: object) -> Tool:
 
 
 def plain_json(value: object) -> str:
-    """JSON on one line, with letters as they are."""
+    """JSON on one line, not escaped to ASCII."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def text_of(content: object, what: str = "content") -> str:
-    """The text of a message's content: a text, nothing, or a list of blocks with texts. A picture or sound is
-    told by its type, since it takes tokens that no tokenizer counts."""
+    """The text of a message's content: a text, nothing, or a list of blocks with texts. A picture or sound
+    becomes its type in brackets, since no tokenizer counts its tokens."""
     if content is None or isinstance(content, str):
         return content or ""
     if isinstance(content, dict):
@@ -160,7 +160,7 @@ def block_text(block: object, what: str = "content") -> str:
 
 
 class Fields:
-    """Values of objects that may be anything, checked: the first that is there, of the names in turn."""
+    """Checked look-ups in objects that may be anything: the first value under one of several names."""
 
     def __init__(self, *objects: object) -> None:
         self.objects = [o for o in objects if isinstance(o, dict)]
@@ -203,11 +203,11 @@ class Fields:
 
 def usage_of(*objects: object) -> Usage:
     """Usage as OpenAI's interfaces and servers of that kind report it; ``objects`` are where it may stand."""
-    found = Fields(*objects)
-    details = Fields(found.value("prompt_tokens_details", "input_tokens_details"), *objects)
+    fields = Fields(*objects)
+    details = Fields(fields.value("prompt_tokens_details", "input_tokens_details"), *objects)
     return Usage(
-        found.whole("prompt_tokens", "input_tokens"),
-        found.whole("completion_tokens", "output_tokens"),
+        fields.whole("prompt_tokens", "input_tokens"),
+        fields.whole("completion_tokens", "output_tokens"),
         details.whole("cached_tokens"),
     )
 
@@ -218,14 +218,14 @@ def about(*objects: object) -> dict[str, Any]:
     Args:
         objects: where they may stand, the most trusted first.
     """
-    found = Fields(*objects, *(o.get("metadata") for o in objects if isinstance(o, dict)))
+    fields = Fields(*objects, *(o.get("metadata") for o in objects if isinstance(o, dict)))
     return {
-        "agent": found.text("agent", "agent_name"),
-        "session": found.text("session_id", "session", "conversation_id", "thread_id"),
-        "id": found.text("request_id", "custom_id", "id"),
-        "parent": found.text("parent_id", "parent"),
-        "time": seconds(found.value("timestamp", "time", "created_at", "created")),
-        "model": found.text("model"),
+        "agent": fields.text("agent", "agent_name"),
+        "session": fields.text("session_id", "session", "conversation_id", "thread_id"),
+        "id": fields.text("request_id", "custom_id", "id"),
+        "parent": fields.text("parent_id", "parent"),
+        "time": seconds(fields.value("timestamp", "time", "created_at", "created")),
+        "model": fields.text("model"),
     }
 
 
@@ -253,20 +253,22 @@ def seconds(value: object) -> float | None:
 
 
 def checked(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """Messages without empty ones; the system prompt's first.
+    """The messages that are not empty.
 
     Raises:
         BadLine: none is left.
     """
-    found = tuple(m for m in messages if m.text)
-    if not found:
+    nonempty = tuple(m for m in messages if m.text)
+    if not nonempty:
         raise BadLine("it has no message with a text")
-    return found
+    return nonempty
 
 
 def by_time(times: Sequence[float | None]) -> list[int]:
     """Calls' places in the order of their times; in the file's order where one has none."""
-    known = [time for time in times if time is not None]
+    logged = [time for time in times if time is not None]
     return (
-        sorted(range(len(times)), key=known.__getitem__) if len(known) == len(times) else [*range(len(times))]
+        sorted(range(len(times)), key=logged.__getitem__)
+        if len(logged) == len(times)
+        else [*range(len(times))]
     )

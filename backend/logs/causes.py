@@ -6,13 +6,14 @@ first difference counts: behind it no prefix is left.
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
 from backend.logs.calls import SYSTEM, TOOLS
 from backend.logs.edits import ALIKE, EDITED, edit
+from backend.logs.pieces import messages_of
 
 TOOL_ORDER, TOOL_ADDED, TOOL_REMOVED = "order of tools", "tool added", "tool removed"
 TOOL_CHANGED, TOOL_KEYS, TOOLS_OTHER = "tool's declaration changed", "order of keys", "other tools"
@@ -28,7 +29,8 @@ EXCERPT = 90
 
 @dataclass(frozen=True)
 class Cause:
-    """``kind`` in words; ``role`` of the message (or *tools*) with the first difference; how both go on."""
+    """``kind`` in words; ``role`` of the message (or *tools*) with the first difference; an excerpt of both
+    from there on."""
 
     kind: str
     role: str
@@ -39,48 +41,33 @@ class Cause:
 def cause(
     before: Ids, after: Ids, texts: Sequence[str], headers: Mapping[int, str], same_agent: bool
 ) -> Cause | None:
-    """Why ``after`` no longer shares what ``before`` had; None if one goes on where the other ends.
+    """Why ``after`` shares no longer prefix with ``before``; None if one is the beginning of the other.
 
     Args:
         before, after: numbers of the pieces of both calls; their ``texts``; ``headers`` begin a message.
         same_agent: whether both are calls of one agent.
     """
-    one, other = _messages(before, headers), _messages(after, headers)
+    one, other = messages_of(before, headers), messages_of(after, headers)
     place = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
     if place is None:
         return None
-    (role, mine), (new_role, new) = one[place], other[place]
-    rest, new_rest = one[place:], other[place:]
-    if mine == new:
+    (role, old), (new_role, new) = one[place], other[place]
+    if old == new:
         kind = ROLE
     elif TOOLS in (role, new_role):
-        kind = _tools(mine if role == TOOLS else [], new if new_role == TOOLS else [], texts)
+        kind = _tools(old if role == TOOLS else [], new if new_role == TOOLS else [], texts)
         role = TOOLS
     elif SYSTEM in (role, new_role) and place <= 1:
         same = role == new_role
-        kind = _paragraphs(mine, new, texts) or REPLACED if same else REPLACED
-        if not same_agent and (kind == REPLACED or mine[:1] != new[:1]):
+        kind = _paragraphs(old, new, texts) or REPLACED if same else REPLACED
+        if not same_agent and (kind == REPLACED or old[:1] != new[:1]):
             kind = HEADER
     else:
-        kind = _history(rest, new_rest, texts)
-    at = next(
-        (n for n, (a, b) in enumerate(zip(mine, new, strict=False)) if a != b), min(len(mine), len(new))
-    )
+        kind = _history(one[place:], other[place:], texts)
+    at = next((n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
     return Cause(
-        kind, new_role if role != TOOLS else role, *_excerpts(_text(mine[at:], texts), _text(new[at:], texts))
+        kind, new_role if role != TOOLS else role, *_excerpts(_text(old[at:], texts), _text(new[at:], texts))
     )
-
-
-def _messages(pieces: Ids, headers: Mapping[int, str]) -> list[tuple[str, list[int]]]:
-    found: list[tuple[str, list[int]]] = []
-    for piece in pieces:
-        if piece in headers:
-            found.append((headers[piece], []))
-        else:
-            if not found:
-                found.append(("", []))  # a plain prompt
-            found[-1][1].append(piece)
-    return found
 
 
 def _text(pieces: Ids, texts: Sequence[str]) -> str:
@@ -117,27 +104,29 @@ def _same_json(before: str, after: str) -> bool:
 
 def _loaded(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _paragraphs(before: Ids, after: Ids, texts: Sequence[str]) -> str | None:
     """What changed between two messages; None where they are two different texts."""
     if "".join(_text(before, texts).split()) == "".join(_text(after, texts).split()):
         return edit(_text(before, texts), _text(after, texts))
-    one, other = ([texts[p].strip() for p in pieces] for pieces in (before, after))  # blank lines: see above
+    one, other = (
+        [texts[p].strip() for p in pieces] for pieces in (before, after)
+    )  # blank lines do not count
     if Counter(one) == Counter(other):
         return MOVED
     ops = SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
     tag, i1, i2, j1, j2 = next(op for op in ops if op[0] != "equal")
-    gone, come = one[i1:i2], other[j1:j2]
-    if (set(gone) & set(other[j2:])) or (set(come) & set(one[i2:])):
+    removed, added = one[i1:i2], other[j1:j2]
+    if (set(removed) & set(other[j2:])) or (set(added) & set(one[i2:])):
         return MOVED
-    if tag == "replace" and len(gone) != len(come):  # an edit, and a paragraph more or less beside it
-        gone, come = gone[:1], come[:1]
-    kind = edit("\n\n".join(gone), "\n\n".join(come)) if tag == "replace" else None
+    if tag == "replace" and len(removed) != len(added):  # an edit, and a paragraph more or less beside it
+        removed, added = removed[:1], added[:1]
+    kind = edit("\n\n".join(removed), "\n\n".join(added)) if tag == "replace" else None
     if kind:
         return kind
     shared = sum(len(one[i]) for op, i1, i2, *_ in ops if op == "equal" for i in range(i1, i2))
@@ -152,20 +141,14 @@ def _history(
     """What changed in the messages behind the system prompt, from the first difference on."""
     one, other = ([(role, tuple(ids)) for role, ids in rows] for rows in (before, after))
     if other[0] in one:
-        return (
-            MESSAGE_MOVED if one[0] in other and _counted(one) == _counted(other[: len(one)]) else TRUNCATED
-        )
+        return MESSAGE_MOVED if one[0] in other and Counter(one) == Counter(other[: len(one)]) else TRUNCATED
     if one[0] in other:
         return MESSAGE_IN
-    kept = [n for n, message in enumerate(one) if message in other[1:]]
-    if kept and kept[0] > 1 and other.index(one[kept[0]]) < kept[0]:
+    shared = [n for n, message in enumerate(one) if message in other[1:]]
+    if shared and shared[0] > 1 and other.index(one[shared[0]]) < shared[0]:
         return SUMMARISED
     kind = _paragraphs(one[0][1], other[0][1], texts)
     if kind in (None, EDITED, OTHER):
         # The same conversation goes on behind it: it was this message that changed.
-        return MESSAGE_EDITED if kept else (kind or OTHER)
+        return MESSAGE_EDITED if shared else (kind or OTHER)
     return kind
-
-
-def _counted(messages: Sequence[Hashable]) -> Counter[Hashable]:
-    return Counter(messages)

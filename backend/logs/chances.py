@@ -18,14 +18,14 @@ def chances_of(choice: Mapping[str, Any]) -> tuple[Chance, ...]:
     Raises:
         BadLine: a list is something else.
     """
-    given = Fields(choice.get("logprobs"))
-    if rows := given.rows("content"):
-        found = [_chance(Fields(row).value("token"), row, _listed(row)) for row in rows]
+    fields = Fields(choice.get("logprobs"))
+    if rows := fields.rows("content"):
+        chances = [_chance(Fields(row).value("token"), row, _listed(row)) for row in rows]
     else:
-        likely = [list(one.items()) if isinstance(one, dict) else [] for one in given.rows("top_logprobs")]
-        columns = zip_longest(given.rows("tokens"), given.rows("token_logprobs"), likely)
-        found = [_chance(token, {"logprob": value}, others or []) for token, value, others in columns]
-    return () if None in found else tuple(one for one in found if one is not None)
+        likely = [list(row.items()) if isinstance(row, dict) else [] for row in fields.rows("top_logprobs")]
+        columns = zip_longest(fields.rows("tokens"), fields.rows("token_logprobs"), likely)
+        chances = [_chance(token, {"logprob": value}, others or []) for token, value, others in columns]
+    return () if None in chances else tuple(chance for chance in chances if chance is not None)
 
 
 def _listed(row: object) -> list[tuple[Any, Any]]:
@@ -37,12 +37,12 @@ def _chance(token: object, row: object, likely: list[tuple[Any, Any]]) -> Chance
     value = _number(Fields(row).value("logprob"))
     if not isinstance(token, str) or value is None:
         return None
-    known = [(str(name), number) for name, one in likely[:MOST] if (number := _number(one)) is not None]
-    return Chance(token, value, tuple(known))
+    likeliest = ((str(name), _number(logprob)) for name, logprob in likely[:MOST])
+    return Chance(token, value, tuple((name, number) for name, number in likeliest if number is not None))
 
 
 def _number(value: object) -> float | None:
-    """A log probability; servers write what has none at all as a very small number."""
+    """A log probability in nats, at most 0; servers write minus infinity as a very negative number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e300:
         return None
     return min(0.0, float(value)) if math.isfinite(value) else None

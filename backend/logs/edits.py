@@ -53,8 +53,8 @@ def edit(before: str, after: str) -> str | None:
         if old and old == new:
             return kind
     line = _first_line(before, after)
-    if found := volatile(before, after) or volatile(*line):
-        return found
+    if change := volatile(before, after) or volatile(*line):
+        return change
     one, other = before.split()[:_LONGEST], after.split()[:_LONGEST]
     matcher = SequenceMatcher(None, one, other, autojunk=False)
     if matcher.ratio() < ALIKE:

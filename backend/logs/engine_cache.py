@@ -50,7 +50,7 @@ class EngineCache:
 
     @property
     def capacity(self) -> int | None:
-        """Tokens that it had room for; None where nothing was ever dropped, so that nobody knows."""
+        """Tokens that it had room for; not known (None) where nothing was ever dropped."""
         return self.most * self.block if self.dropped else None
 
 
@@ -61,41 +61,45 @@ def engine_cache(path: Path) -> EngineCache:
         RecordError: it cannot be read, or holds something else.
         OptionError: it is msgpack, and that package is not installed.
     """
-    held: set[Any] = set()
-    gone: set[Any] = set()
+    cached: set[Any] = set()
+    past: set[Any] = set()
     stored = again = dropped = most = block = 0
     for where, name, event in _events(path):
         if event.get("medium") in ELSEWHERE:
             continue
         if name == CLEARED:
-            gone |= held
-            held.clear()
+            past |= cached
+            cached.clear()
             continue
         try:
-            blocks = [(event.get("group_idx"), _key(one)) for one in _list(event, "block_hashes")]
+            blocks = [(event.get("group_idx"), _key(value)) for value in _list(event, "block_hashes")]
             if name == STORED:
                 size = event.get("block_size")
                 if type(size) is not int or not 1 <= size <= 1 << 20 or (block and size != block):
                     raise _Bad(f"block_size is {show(size)}; one whole number from 1 is allowed")
                 block = size
         except _Bad as error:
-            raise RecordError(f"{where}: {error}. Choose a file of KV events.", field="events") from None
+            raise _unreadable(f"{where}: {error}") from None
         if name == REMOVED:
-            dropped += len(held.intersection(blocks))
-            held.difference_update(blocks)
-            gone.update(blocks)
+            dropped += len(cached.intersection(blocks))
+            cached.difference_update(blocks)
+            past.update(blocks)
         else:
-            new = [one for one in blocks if one not in held]
+            new = [key for key in blocks if key not in cached]
             stored += len(new)
-            again += len(gone.intersection(new))
-            held.update(new)
-            most = max(most, len(held))
+            again += len(past.intersection(new))
+            cached.update(new)
+            most = max(most, len(cached))
     if not stored:
         raise RecordError(
             f"{path.name} holds no {STORED} event. Switch the engine's KV events on (kv_events_config).",
             field="events",
         )
     return EngineCache(block, stored, again, dropped, most)
+
+
+def _unreadable(problem: str) -> RecordError:
+    return RecordError(f"{problem}. Choose a file of KV events.", field="events")
 
 
 def _list(event: dict[str, Any], name: str) -> list[Any]:
@@ -105,10 +109,10 @@ def _list(event: dict[str, Any], name: str) -> list[Any]:
     return value
 
 
-def _key(given: object) -> object:
-    if isinstance(given, bool) or not isinstance(given, int | str | bytes):
-        raise _Bad(f"a block's hash is {show(given)}; a whole number, a text or bytes are allowed")
-    return given
+def _key(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | str | bytes):
+        raise _Bad(f"a block's hash is {show(value)}; a whole number, a text or bytes are allowed")
+    return value
 
 
 def _events(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -123,9 +127,7 @@ def _events(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
                     for event in _of_row(row):
                         yield where, *_named(event)
                 except _Bad as error:
-                    raise RecordError(
-                        f"{where}: {error}. Choose a file of KV events.", field="events"
-                    ) from None
+                    raise _unreadable(f"{where}: {error}") from None
     except OSError as error:
         raise RecordError(
             f"{path.name} cannot be read: {error.strerror}. Choose another file.", field="events"
@@ -137,15 +139,13 @@ def _json_rows(file: Any, name: str) -> Iterator[tuple[str, Any]]:
     while line := file.readline(JSON_BYTES + 1):
         number += 1
         where = f"{name}, line {number}"
-        if told := excess(line):
-            raise RecordError(f"{where}: this {told}. Choose a file of KV events.", field="events")
+        if problem := excess(line):
+            raise _unreadable(f"{where}: this {problem}")
         if line.strip():
             try:
                 yield where, json.loads(line)
             except (ValueError, RecursionError):
-                raise RecordError(
-                    f"{where}: this is not valid JSON. Choose a file of KV events.", field="events"
-                ) from None
+                raise _unreadable(f"{where}: this is not valid JSON") from None
 
 
 def _packed_rows(file: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -165,11 +165,8 @@ def _packed_rows(file: Any, name: str) -> Iterator[tuple[str, Any]]:
         for number, row in enumerate(rows, 1):
             yield f"{name}, batch {number}", row
     except (ValueError, RecursionError, msgpack.UnpackException) as error:
-        raise RecordError(
-            f"{name}, batch {number + 1}: this is not msgpack ({type(error).__name__}). Choose a file of KV "
-            "events.",
-            field="events",
-        ) from None
+        where = f"{name}, batch {number + 1}"
+        raise _unreadable(f"{where}: this is not msgpack ({type(error).__name__})") from None
 
 
 def _of_row(row: object) -> list[Any]:

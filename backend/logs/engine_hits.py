@@ -13,8 +13,8 @@ class Hits:
         calls: how many; ``tokens`` and ``input``: of their prompts, as counted here and by the server.
         really, bounded, unlimited: cached tokens: by the server, and predicted with a bounded cache and with
             one that drops nothing.
-        same: calls that hit what the bounded cache was predicted to; ``near``: to less than a block.
-        less, more: calls that hit a block and more less, or more, than that, the farthest first.
+        same: calls that hit exactly what was predicted with the bounded cache; ``near``: within a block.
+        less, more: calls that hit at least a block less, or more, than predicted, the farthest first.
     """
 
     calls: int
@@ -29,16 +29,16 @@ class Hits:
     more: list[CallXRay]
 
 
-def hits(found: XRay) -> Hits | None:
+def hits(xray: XRay) -> Hits | None:
     """None where no call says what was cached."""
-    counted = [(call, call.cached - call.bounded) for call in found.calls if call.cached is not None]
+    counted = [(call, call.cached - call.bounded) for call in xray.calls if call.cached is not None]
     if not counted:
         return None
-    apart = sorted(((gap, n) for n, (_, gap) in enumerate(counted) if abs(gap) >= found.block), reverse=True)
+    apart = sorted(((gap, n) for n, (_, gap) in enumerate(counted) if abs(gap) >= xray.block), reverse=True)
     calls = [call for call, _ in counted]
     return Hits(
         len(calls), sum(c.tokens for c in calls), sum(c.input or 0 for c in calls),
         sum(c.cached or 0 for c in calls), sum(c.bounded for c in calls), sum(c.blocks for c in calls),
-        sum(gap == 0 for _, gap in counted), sum(abs(gap) < found.block for _, gap in counted),
+        sum(gap == 0 for _, gap in counted), sum(abs(gap) < xray.block for _, gap in counted),
         [calls[n] for gap, n in reversed(apart) if gap < 0], [calls[n] for gap, n in apart if gap > 0],
     )  # fmt: skip

@@ -49,31 +49,29 @@ def gather(
     tokenizer: Any,
     *,
     skip_bad: bool = False,
-    said: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
     keep: Callable[[Call], object] = lambda _: None,
 ) -> Gathered:
-    """Read a log; ``keep`` is given every call as it comes.
+    """Read a log; ``keep`` is called with every call.
 
     Raises:
         RecordError, OptionError: see :class:`backend.logs.reader.LogReader`.
     """
     reader = LogReader(path, skip_bad=skip_bad)
 
-    def kept() -> Iterator[Call]:
+    def observed() -> Iterator[Call]:
         for call in reader:
             keep(call)
             yield call
 
-    found = gathered(kept(), tokenizer, said=said)
-    return replace(
-        found, formats=tuple(sorted(reader.formats)), skipped=reader.skipped, bad=tuple(reader.bad)
-    )
+    log = gathered(observed(), tokenizer, progress=progress)
+    return replace(log, formats=tuple(sorted(reader.formats)), skipped=reader.skipped, bad=tuple(reader.bad))
 
 
 def gathered(
-    calls: Iterable[Call], tokenizer: Any, *, said: Callable[[str], None] = lambda _: None
+    calls: Iterable[Call], tokenizer: Any, *, progress: Callable[[str], None] = lambda _: None
 ) -> Gathered:
-    """The same of calls that were read."""
+    """The same for calls that are already read."""
     cutter = Pieces(tokenizer)
     where, pieces, agents, sessions = [], [], [], []
     times: list[float | None] = []
@@ -88,8 +86,8 @@ def gathered(
         pieces.append(cutter.of(call))
         usage.append((call.usage.input, call.usage.cached))
         if len(where) % 500 == 0:
-            said(f"{len(where):,} calls read")
-    said("tokenising")
+            progress(f"{len(where):,} calls read")
+    progress("tokenising")
     tokens = cutter.tokens()
     tax = cutter.cut_tax(tokens)
     order = by_time(times)
@@ -107,14 +105,14 @@ def gathered(
 def _renumbered(calls: list[Ids], count: int) -> tuple[list[Ids], Ids]:
     """The calls with pieces numbered as they first appear; of each old number the new one."""
     place = np.full(count, -1, np.int32)
-    seen = 0
+    next_number = 0
     out = []
     for pieces in calls:
         fresh = pieces[place[pieces] < 0]
         for piece in dict.fromkeys(fresh.tolist()):
-            place[piece], seen = seen, seen + 1
+            place[piece], next_number = next_number, next_number + 1
         out.append(place[pieces])
-    place[place < 0] = np.arange(seen, count)  # of lines that broke off
+    place[place < 0] = np.arange(next_number, count)  # pieces of bad lines, which no call has
     return out, place
 
 

@@ -20,7 +20,7 @@ def fits(start: bytes) -> bool:
 
 
 def calls(path: Path) -> Iterator[Call | BadLine]:
-    """Every call; what is none is told in its place.
+    """Every call, and a :class:`BadLine` in the place of each that cannot be read.
 
     Raises:
         OptionError: the package is not installed.
@@ -35,13 +35,15 @@ def calls(path: Path) -> Iterator[Call | BadLine]:
             field="log",
         ) from None
     try:
-        for one in read_eval_log_sample_summaries(str(path)):
+        for row in read_eval_log_sample_summaries(str(path)):
             # Long texts stand apart from the events, and many calls name the same.
-            sample = read_eval_log_sample(str(path), id=one.id, epoch=one.epoch, resolve_attachments=True)
+            sample = read_eval_log_sample(str(path), id=row.id, epoch=row.epoch, resolve_attachments=True)
             yield from _of_sample(sample, path.name)
     except Exception as error:  # its readers raise whatever zip, JSON or a type does
-        told = f"{path.name} cannot be read as Inspect's log ({type(error).__name__}). Choose another file."
-        raise RecordError(told, field="log") from None
+        raise RecordError(
+            f"{path.name} cannot be read as Inspect's log ({type(error).__name__}). Choose another file.",
+            field="log",
+        ) from None
 
 
 def _of_sample(sample: Any, file: str) -> Iterator[Call | BadLine]:
@@ -71,21 +73,21 @@ def _of_sample(sample: Any, file: str) -> Iterator[Call | BadLine]:
 
 
 def _agent(span: str | None, spans: dict[str, Any]) -> str:
-    seen: set[str] = set()
-    while span in spans and span not in seen:
-        seen.add(span)
+    visited: set[str] = set()
+    while span in spans and span not in visited:
+        visited.add(span)
         if spans[span].type == "agent":
             return str(spans[span].name)
         span = spans[span].parent_id
     return ""
 
 
-def _message(given: Any) -> Message:
-    content = given.content
+def _message(message: Any) -> Message:
+    content = message.content
     blocks = content if isinstance(content, str) else [b.model_dump() for b in content]
-    asked = [tool_call(c.function, c.arguments) for c in getattr(given, "tool_calls", None) or ()]
-    return Message(str(given.role), "\n".join(filter(None, [text_of(blocks), *asked])))
+    tool_calls = [tool_call(c.function, c.arguments) for c in getattr(message, "tool_calls", None) or ()]
+    return Message(str(message.role), "\n".join(filter(None, [text_of(blocks), *tool_calls])))
 
 
-def _tool(given: Any) -> Tool:
-    return tool(given.name, given.description, given.parameters.model_dump(exclude_none=True))
+def _tool(info: Any) -> Tool:
+    return tool(info.name, info.description, info.parameters.model_dump(exclude_none=True))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from backend.logs.call_pipeline import Section
 from backend.logs.calls import SYSTEM, TOOLS
 from backend.logs.gather import Gathered
-from backend.logs.pieces import Ids
+from backend.logs.pieces import Ids, messages_of
 from backend.logs.prefixes import block_hits, shared_prefixes
 
 STAYS = 0.9  # share of an agent's calls that have a piece which stays
@@ -58,24 +58,12 @@ class Layouts:
 
     def own(self, n: int) -> Messages:
         """A call as it was sent."""
-        out: Messages = []
-        for piece in self.log.pieces[n].tolist():
-            if piece in self.log.headers:
-                out.append((self.log.headers[piece], []))
-            elif out:
-                out[-1][1].append(piece)
-            else:
-                out.append(("", [piece]))
-        return out
-
-    def laid(self, name: str, n: int) -> Messages:
-        """A call in a layout."""
-        return self.named[name](n, self.own(n))
+        return messages_of(self.log.pieces[n].tolist(), self.log.headers)
 
     def sections(self, name: str, n: int) -> list[Section] | None:
         """What a model reads of a call in a layout; None where that is what was sent. A text that was moved
         behind all messages is the last one's end."""
-        own, messages = self.own(n), self.laid(name, n)
+        own, messages = self.own(n), self.named[name](n, self.own(n))
         if messages == own:
             return None
         if len(messages) > 1 and not messages[-1][0]:
@@ -98,10 +86,10 @@ class Layouts:
         """Of each tried call, the tokens that it would hit more (or less, below 0); None where the layout
         changes nothing."""
         own = [self.own(n) for n in range(self.tried)]
-        made = [self.named[name](n, messages) for n, messages in enumerate(own)]
-        if made == own:
+        moved = [self.named[name](n, messages) for n, messages in enumerate(own)]
+        if moved == own:
             return None
-        return self._hits([self._flat(messages) for messages in made]) - self.before
+        return self._hits([self._flat(messages) for messages in moved]) - self.before
 
     @cached_property
     def before(self) -> NDArray[np.int64]:

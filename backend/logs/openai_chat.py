@@ -51,18 +51,18 @@ def calls(row: Mapping[str, Any], where: str) -> Iterator[Call]:
     )
 
 
-def message(given: object) -> Message:
+def message(value: object) -> Message:
     """One of ``messages``."""
-    table = object_of(given, "a message")
+    table = object_of(value, "a message")
     role = typed.role_of(table)
     parts = [text_of(table.get("reasoning_content")), text_of(table.get("content"))]
-    for one in Fields(table).rows("tool_calls") if table.get("tool_calls") else ():
-        function = object_of(Fields(one).value("function"), "the function of a call of a tool")
+    for call in Fields(table).rows("tool_calls") if table.get("tool_calls") else ():
+        function = object_of(Fields(call).value("function"), "the function of a call of a tool")
         parts.append(typed.tool_call(function.get("name"), function.get("arguments")))
     return Message(ROLES.get(role, role), "\n".join(filter(None, parts)))
 
 
-def declared(given: object) -> Tool:
+def declared(value: object) -> Tool:
     """One of ``tools``, in today's form or that of ``functions``."""
-    table = object_of(Fields(given).value("function") or given, "a tool")
+    table = object_of(Fields(value).value("function") or value, "a tool")
     return typed.tool(table.get("name"), table.get("description"), table.get("parameters"))

@@ -34,17 +34,17 @@ def calls(row: Mapping[str, Any], where: str) -> Iterator[Call]:
         for scope in _objects(resource, "scopeSpans")
         for span in _objects(scope, "spans")
     ]
-    by_id = {str(span.get("spanId")): (span, found) for span, found in spans}
-    for span, found in sorted(spans, key=lambda s: _started(s[0]) or 0.0):
+    by_id = {str(span.get("spanId")): (span, attributes) for span, attributes in spans}
+    for span, attributes in sorted(spans, key=lambda s: _started(s[0]) or 0.0):
         for event in _objects(span, "events"):  # newer instrumentation puts the texts there
-            found.update(_attributes(event.get("attributes")))
-        read = next((read for sign, read in CONVENTIONS if any(k.startswith(sign) for k in found)), None)
+            attributes.update(_attributes(event.get("attributes")))
+        read = next((read for sign, read in CONVENTIONS if any(k.startswith(sign) for k in attributes)), None)
         if read is None:
-            if found.get("gen_ai.operation.name") in ("chat", "text_completion", "generate_content"):
+            if attributes.get("gen_ai.operation.name") in ("chat", "text_completion", "generate_content"):
                 raise BadLine(f"span {show(span.get('name'))} has no messages; let the texts be recorded too")
             continue
-        messages, tools, output, usage = read(found)
-        trace, fields = Fields(span), Fields(found)
+        messages, tools, output, usage = read(attributes)
+        trace, fields = Fields(span), Fields(attributes)
         yield Call(
             f"{where}, span {trace.text('spanId')}",
             typed.checked(messages),
@@ -66,11 +66,11 @@ def _started(span: Mapping[str, Any]) -> float | None:
 
 def _above(parent: str, by_id: Mapping[str, Any]) -> str:
     """The agent's name in a span above."""
-    seen: set[str] = set()
-    while parent in by_id and parent not in seen:
-        seen.add(parent)
-        span, found = by_id[parent]
-        if name := Fields(found).text(*AGENT):
+    visited: set[str] = set()
+    while parent in by_id and parent not in visited:
+        visited.add(parent)
+        span, attributes = by_id[parent]
+        if name := Fields(attributes).text(*AGENT):
             return name
         parent = str(span.get("parentSpanId") or "")
     return ""
@@ -81,17 +81,17 @@ def _above(parent: str, by_id: Mapping[str, Any]) -> str:
 Read = tuple[list[Message], list[Tool], str, Usage]
 
 
-def genai(found: Mapping[str, Any]) -> Read:
+def genai(attributes: Mapping[str, Any]) -> Read:
     """``gen_ai.input.messages`` with parts, or the numbered ``gen_ai.prompt.N.content`` of older tracers."""
-    given = _structure(found, "gen_ai.input.messages")
-    answers = _structure(found, "gen_ai.output.messages")
-    system = {"role": "system", "parts": _structure(found, "gen_ai.system_instructions")}
-    if not given:
-        given, answers = nested(found, "gen_ai.prompt"), nested(found, "gen_ai.completion")
-    tools = _structure(found, "gen_ai.tool.definitions") or nested(found, "llm.request.functions")
-    fields = Fields(found)
+    messages = _structure(attributes, "gen_ai.input.messages")
+    answers = _structure(attributes, "gen_ai.output.messages")
+    system = {"role": "system", "parts": _structure(attributes, "gen_ai.system_instructions")}
+    if not messages:
+        messages, answers = nested(attributes, "gen_ai.prompt"), nested(attributes, "gen_ai.completion")
+    tools = _structure(attributes, "gen_ai.tool.definitions") or nested(attributes, "llm.request.functions")
+    fields = Fields(attributes)
     return (
-        [_parted(m) for m in [system, *given]],
+        [_parted(m) for m in [system, *messages]],
         [_declared(t) for t in tools],
         _parted(answers[0]).text if answers else "",
         Usage(
@@ -102,9 +102,9 @@ def genai(found: Mapping[str, Any]) -> Read:
     )
 
 
-def _parted(given: object) -> Message:
+def _parted(value: object) -> Message:
     """A message of parts, or with a text and calls of tools."""
-    message = object_of(given, "a message")
+    message = object_of(value, "a message")
     texts = [text_of(message.get("content"))]
     for part in [*Fields(message).rows("parts"), *Fields(message).rows("tool_calls")]:
         table = Fields(part, Fields(part).value("function"))
@@ -121,13 +121,16 @@ def _parted(given: object) -> Message:
 # -- OpenInference -------------------------------------------------------------------------------------------
 
 
-def openinference(found: Mapping[str, Any]) -> Read:
+def openinference(attributes: Mapping[str, Any]) -> Read:
     """``llm.input_messages.N.message.content`` and what stands beside it."""
-    answers = [_message(m) for m in nested(found, "llm.output_messages")]
-    fields = Fields(found)
+    answers = [_message(m) for m in nested(attributes, "llm.output_messages")]
+    fields = Fields(attributes)
     return (
-        [_message(m) for m in nested(found, "llm.input_messages")],
-        [_declared(Fields(Fields(t).value("tool")).value("json_schema")) for t in nested(found, "llm.tools")],
+        [_message(m) for m in nested(attributes, "llm.input_messages")],
+        [
+            _declared(Fields(Fields(t).value("tool")).value("json_schema"))
+            for t in nested(attributes, "llm.tools")
+        ],
         answers[0].text if answers else "",
         Usage(
             fields.whole("llm.token_count.prompt"), fields.whole("llm.token_count.completion"),
@@ -136,12 +139,12 @@ def openinference(found: Mapping[str, Any]) -> Read:
     )  # fmt: skip
 
 
-def _message(given: object) -> Message:
-    table = Fields(Fields(given).value("message"))
+def _message(value: object) -> Message:
+    table = Fields(Fields(value).value("message"))
     blocks = [Fields(Fields(b).value("message_content")) for b in table.rows("contents")]
     texts = [text_of(table.value("content")), *(b.text("text") or f"[{b.text('type')}]" for b in blocks)]
-    for one in table.rows("tool_calls"):
-        function = Fields(Fields(Fields(one).value("tool_call")).value("function"))
+    for call in table.rows("tool_calls"):
+        function = Fields(Fields(Fields(call).value("tool_call")).value("function"))
         texts.append(typed.tool_call(function.text("name"), function.value("arguments")))
     return Message(table.text("role") or "user", "\n".join(filter(None, texts)))
 
@@ -155,8 +158,8 @@ CONVENTIONS: tuple[tuple[str, Callable[[Mapping[str, Any]], Read]], ...] = (
 # -- attributes ----------------------------------------------------------------------------------------------
 
 
-def _declared(given: object) -> Tool:
-    table = _loaded(given)
+def _declared(value: object) -> Tool:
+    table = _loaded(value)
     table = object_of(Fields(table).value("function") or table, "a tool")
     fields = Fields(table)
     return typed.tool(
@@ -174,9 +177,9 @@ def _loaded(value: object) -> Any:
         raise BadLine(f"{show(value)} is not valid JSON") from None
 
 
-def _structure(found: Mapping[str, Any], name: str) -> list[Any]:
+def _structure(attributes: Mapping[str, Any], name: str) -> list[Any]:
     """An attribute that is a list, or one as JSON."""
-    value = _loaded(found.get(name))
+    value = _loaded(attributes.get(name))
     if value is None:
         return []
     if not isinstance(value, list):
@@ -184,10 +187,10 @@ def _structure(found: Mapping[str, Any], name: str) -> list[Any]:
     return value
 
 
-def nested(found: Mapping[str, Any], prefix: str) -> list[Any]:
+def nested(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
     """The list that attributes of numbered names spell, as in ``prefix.0.role``."""
     root: dict[str, Any] = {}
-    for name, value in found.items():
+    for name, value in attributes.items():
         if name.startswith(f"{prefix}."):
             *path, last = name[len(prefix) + 1 :].split(".", _DEEPEST)
             at = root
@@ -202,7 +205,7 @@ def nested(found: Mapping[str, Any], prefix: str) -> list[Any]:
 def _listed(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    inner = {key: _listed(one) for key, one in value.items()}
+    inner = {key: _listed(item) for key, item in value.items()}
     if inner and all(key.isascii() and key.isdigit() and len(key) < 8 for key in inner):
         return [inner[key] for key in sorted(inner, key=int)]
     return inner
@@ -215,13 +218,13 @@ def _objects(table: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     return rows
 
 
-def _attributes(given: object) -> dict[str, Any]:
+def _attributes(value: object) -> dict[str, Any]:
     """OTLP's list of keys and values as a table."""
-    if given is None:
+    if value is None:
         return {}
-    if not isinstance(given, list):
-        raise BadLine(f"attributes are {show(given)}; a list is allowed")
-    return {str(one.get("key")): _any(one.get("value")) for one in given if isinstance(one, dict)}
+    if not isinstance(value, list):
+        raise BadLine(f"attributes are {show(value)}; a list is allowed")
+    return {str(row.get("key")): _any(row.get("value")) for row in value if isinstance(row, dict)}
 
 
 def _any(value: object) -> Any:
@@ -230,7 +233,7 @@ def _any(value: object) -> Any:
     for kind in _KINDS:
         if kind in value:
             return value[kind]
-    for kind, read in (("arrayValue", lambda v: [_any(one) for one in v]), ("kvlistValue", _attributes)):
+    for kind, read in (("arrayValue", lambda v: [_any(item) for item in v]), ("kvlistValue", _attributes)):
         inner = value.get(kind)
         if isinstance(inner, dict):
             return read(inner.get("values") if isinstance(inner.get("values"), list) else [])

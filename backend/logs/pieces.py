@@ -6,7 +6,7 @@ join a paragraph's end and the next one's beginning; what the cuts cost is measu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ def load_tokenizer(name: str = EMBEDDED) -> Any:
     path = _FOLDER if name == EMBEDDED else Path(name).expanduser()
     file = path / "tokenizer.json" if path.is_dir() else path
     try:
-        found = Tokenizer.from_file(str(file)) if file.exists() else Tokenizer.from_pretrained(name)
+        tokenizer = Tokenizer.from_file(str(file)) if file.exists() else Tokenizer.from_pretrained(name)
     except Exception as error:  # the library raises Exception itself
         why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise OptionError(
@@ -42,10 +42,10 @@ def load_tokenizer(name: str = EMBEDDED) -> Any:
             f"model of the hub, or {EMBEDDED}.",
             field="tokenizer",
         ) from None
-    found.encode_special_tokens = True  # control tokens in a text stay text
-    found.no_truncation()
-    found.no_padding()
-    return found
+    tokenizer.encode_special_tokens = True  # control tokens in a text stay text
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 class Pieces:
@@ -87,11 +87,11 @@ class Pieces:
 
     def _paragraphs(self, text: str) -> tuple[int, ...]:
         key = hash(text), len(text)
-        if (known := self._of_text.get(key)) is None:
-            known = self._of_text[key] = tuple(map(self._number, PARAGRAPH.split(text)))
-            if len(known) > 1:
-                self._cut.append(known)
-        return known
+        if (numbers := self._of_text.get(key)) is None:
+            numbers = self._of_text[key] = tuple(map(self._number, PARAGRAPH.split(text)))
+            if len(numbers) > 1:
+                self._cut.append(numbers)
+        return numbers
 
     def _number(self, text: str) -> int:
         number = self._numbers.setdefault(text, len(self.texts))
@@ -126,6 +126,19 @@ class Pieces:
         return total - sum(map(len, self._encoded(whole))), total
 
 
+def messages_of(pieces: Sequence[int], headers: Mapping[int, str]) -> list[tuple[str, list[int]]]:
+    """A call's pieces by message, each with its role; a plain prompt has none."""
+    out: list[tuple[str, list[int]]] = []
+    for piece in pieces:
+        if piece in headers:
+            out.append((headers[piece], []))
+        elif out:
+            out[-1][1].append(piece)
+        else:
+            out.append(("", [piece]))
+    return out
+
+
 class Tokens:
     """Tokens of numbered pieces in one array.
 
@@ -134,7 +147,7 @@ class Tokens:
     """
 
     def __init__(self, ids: Sequence[NDArray[np.uint32]]) -> None:
-        self.lengths = np.array([len(one) for one in ids], np.int64)
+        self.lengths = np.array([len(piece) for piece in ids], np.int64)
         self.starts = np.concatenate([[0], self.lengths.cumsum()[:-1]]).astype(np.int64)
         self.flat = np.concatenate(ids) if ids else np.zeros(0, np.uint32)
 
@@ -146,8 +159,8 @@ class Tokens:
         """A call's tokens in a row."""
         lengths = self.lengths[pieces]
         shift = self.starts[pieces] - lengths.cumsum() + lengths
-        found: NDArray[np.uint32] = self.flat[np.repeat(shift, lengths) + np.arange(lengths.sum())]
-        return found
+        tokens: NDArray[np.uint32] = self.flat[np.repeat(shift, lengths) + np.arange(lengths.sum())]
+        return tokens
 
     def renumbered(self, place: Ids) -> Tokens:
         """The same pieces under other numbers.

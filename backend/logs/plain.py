@@ -26,11 +26,11 @@ def calls(row: Mapping[str, Any], where: str) -> Iterator[Call]:
     prompt, choice = request["prompt"], first_choice(response, row)
     if not isinstance(prompt, str):
         raise BadLine(f"prompt is {show(prompt)}; a text is allowed")
-    said = choice.get("text") if response else Fields(row).value("output", "response", "completion")
+    answer = choice.get("text") if response else Fields(row).value("output", "response", "completion")
     yield Call(
         where,
         checked([Message("", prompt)]),
-        output=text_of(said, "output"),
+        output=text_of(answer, "output"),
         usage=usage_of(row, response.get("usage"), row.get("usage")),
         chances=chances_of(choice),
         **about(row, request, response),

@@ -20,7 +20,7 @@ _SEED = 20_250
 
 
 class PrefixTree:
-    """All calls so far. A branch that only one call went is kept as that call's number."""
+    """All calls so far. A branch of a single call is stored as that call's number."""
 
     def __init__(self, tokens: Tokens) -> None:
         self.tokens = tokens
@@ -30,10 +30,10 @@ class PrefixTree:
         self._through: list[int] = [-1]  # of each node: a call that went through it
 
     def add(self, pieces: Ids) -> tuple[int, int]:
-        """Put a call in; the tokens its beginning shares with an earlier call, and that call (-1: none)."""
-        number, node, depth, listed = len(self._calls), 0, 0, pieces.tolist()
+        """Add a call; returns the tokens of its longest shared beginning, and the earlier call (-1: none)."""
+        number, node, depth, path = len(self._calls), 0, 0, pieces.tolist()
         self._calls.append(pieces)
-        for piece in listed:
+        for piece in path:
             key = node << 32 | piece
             following = self._next.get(key)
             if following is None:
@@ -41,12 +41,12 @@ class PrefixTree:
             node = self._opened(key, -1 - following, depth) if following < 0 else following
             depth += 1
         shared = self.tokens.count(pieces[:depth])
-        if depth == len(listed):
+        if depth == len(path):
             return shared, self._through[node]
         near, donor = self._nearest(node, pieces, depth)
         row = self._pieces[node]
-        row.insert(bisect_left(row, self._order(listed[depth]), key=self._order), listed[depth])
-        self._next[node << 32 | listed[depth]] = -1 - number
+        row.insert(bisect_left(row, self._order(path[depth]), key=self._order), path[depth])
+        self._next[node << 32 | path[depth]] = -1 - number
         return shared + near, donor if near or not depth else self._through[node]
 
     def _opened(self, key: int, call: int, depth: int) -> int:
@@ -64,7 +64,7 @@ class PrefixTree:
         return self.tokens.flat[start : start + self.tokens.lengths[piece]].astype(">u4").tobytes()
 
     def _nearest(self, node: int, pieces: Ids, depth: int) -> tuple[int, int]:
-        """The longest match behind a node, and whose it is."""
+        """The longest match behind a node, in tokens, and the call that has it."""
         row, best, donor = self._pieces[node], 0, -1
         place = bisect_left(row, self._order(int(pieces[depth])), key=self._order)
         for piece in row[max(0, place - 1) : place + 1]:
@@ -92,8 +92,8 @@ def common(one: NDArray[np.uint32], other: NDArray[np.uint32]) -> int:
 def shared_prefixes(calls: Sequence[Ids], tokens: Tokens) -> tuple[Counts, Counts]:
     """Of each call, the tokens of its longest beginning that an earlier one had, and that one (-1: none)."""
     tree = PrefixTree(tokens)
-    found = np.array([tree.add(pieces) for pieces in calls], np.int64).reshape(-1, 2)
-    return found[:, 0], found[:, 1]
+    rows = np.array([tree.add(pieces) for pieces in calls], np.int64).reshape(-1, 2)
+    return rows[:, 0], rows[:, 1]
 
 
 def block_hits(prefix: Counts, totals: Counts, block: int) -> Counts:
@@ -102,13 +102,13 @@ def block_hits(prefix: Counts, totals: Counts, block: int) -> Counts:
 
 
 def lru_hits(calls: Sequence[Ids], tokens: Tokens, block: int, capacity: int) -> Counts:
-    """The same with a cache of ``capacity`` blocks: what was not read for the longest time goes first, and
-    of a call its end before its beginning, as in vLLM. While a call is read its last block takes room too
-    if it is not full; no call hits it, and it is freed first."""
+    """The same with a cache of ``capacity`` blocks that evicts the least recently used, and of one call its
+    last block first, as vLLM does. While a call is read, its unfinished last block takes room too; no call
+    hits that, and it is freed first."""
     rng = np.random.default_rng(_SEED)
     weights = rng.integers(1, 1 << 63, block, np.uint64) | np.uint64(1)
     places = np.zeros(0, np.uint64)
-    held: dict[int, None] = {}
+    cache: dict[int, None] = {}
     hits = np.zeros(len(calls), np.int64)
     for number, pieces in enumerate(calls):
         ids = tokens.of(pieces)
@@ -117,12 +117,12 @@ def lru_hits(calls: Sequence[Ids], tokens: Tokens, block: int, capacity: int) ->
             places = np.concatenate([places, rng.integers(1, 1 << 63, 2 * whole, np.uint64) | np.uint64(1)])
         mixed = (ids[: whole * block].reshape(whole, block) + np.uint64(1)) @ weights
         mixed ^= mixed >> np.uint64(29)
-        chain = (mixed * places[:whole]).cumsum().tolist()  # a block's name tells all before it too
-        # Whatever block is held, those before it are: they were read when it was, and go later.
-        found = bisect_left(chain, True, hi=(len(ids) - 1) // block, key=lambda name: name not in held)
-        hits[number] = found * block
-        deque(map(held.pop, chain, repeat(None)), 0)  # read last is what stands last
-        held.update(dict.fromkeys(reversed(chain)))
-        while len(held) > capacity - bool(len(ids) % block):
-            del held[next(iter(held))]
+        chain = (mixed * places[:whole]).cumsum().tolist()  # a block's name depends on all before it
+        # With a block in the cache are all before it: they were read with it and are evicted later.
+        count = bisect_left(chain, True, hi=(len(ids) - 1) // block, key=lambda name: name not in cache)
+        hits[number] = count * block
+        deque(map(cache.pop, chain, repeat(None)), 0)  # the most recently used stand last
+        cache.update(dict.fromkeys(reversed(chain)))
+        while len(cache) > capacity - bool(len(ids) % block):
+            del cache[next(iter(cache))]
     return hits

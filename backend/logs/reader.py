@@ -1,8 +1,8 @@
 """A log, read call by call whatever its format, line by line in bounded memory.
 
-Every line is told by its content, so a file may hold several formats. A line is looked through before it is
+A line's format is recognised by its content, so a file may hold several. A line is checked before it is
 parsed (:mod:`backend.base.bounded_json`); secrets are masked in every text. A bad line stops the reading with
-its number, or is counted and skipped where that was asked for.
+its number, or is counted and skipped with ``skip_bad``.
 """
 
 import gzip
@@ -50,17 +50,17 @@ class LogReader:
         Raises:
             RecordError: the file cannot be read, holds no call, or has a bad line that is not to be skipped.
         """
-        found = 0
+        count = 0
         try:
             for call in self._calls():
-                found += 1
+                count += 1
                 yield self._masked(call)
         except (OSError, EOFError, zlib.error) as error:
             why = getattr(error, "strerror", None) or "it is damaged"
             raise RecordError(
                 f"{self.path.name} cannot be read: {why}. Choose another file.", field="log"
             ) from None
-        if not found:
+        if not count:
             raise RecordError(
                 f"{self.path.name} holds no call of a model. A line looks like {_EXAMPLES}.", field="log"
             )
@@ -70,11 +70,11 @@ class LogReader:
             start = file.read(4)
         if inspect_eval.fits(start):
             self.formats.add(inspect_eval.NAME)
-            for told in inspect_eval.calls(self.path):
-                if isinstance(told, Call):
-                    yield told
+            for item in inspect_eval.calls(self.path):
+                if isinstance(item, Call):
+                    yield item
                 else:
-                    self._tell(f"{told}.")
+                    self._reject(f"{item}.")
             return
         with self._open() as file:
             number = 0
@@ -90,7 +90,7 @@ class LogReader:
                             return
                         yield from self._of_row(_parsed(line), where)
                     except BadLine as error:
-                        self._tell(f"{where}: {error}.")
+                        self._reject(f"{where}: {error}.")
                 while len(line) > JSON_BYTES and not line.endswith(b"\n"):
                     line = file.readline(JSON_BYTES + 1)  # what is left of a line that is too long
 
@@ -105,11 +105,11 @@ class LogReader:
 
     def _of_row(self, row: Any, where: str) -> Iterator[Call]:
         if isinstance(row, list):
-            for number, one in enumerate(row, 1):
+            for number, entry in enumerate(row, 1):
                 try:
-                    yield from self._of_row(one, f"{where}, entry {number}")
+                    yield from self._of_row(entry, f"{where}, entry {number}")
                 except BadLine as error:
-                    self._tell(f"{where}, entry {number}: {error}.")
+                    self._reject(f"{where}, entry {number}: {error}.")
             return
         if not isinstance(row, dict):
             raise BadLine("this is no JSON object")
@@ -119,7 +119,7 @@ class LogReader:
         self.formats.add(kind.NAME)
         yield from kind.calls(row, where)
 
-    def _tell(self, message: str) -> None:
+    def _reject(self, message: str) -> None:
         if not self.skip_bad:
             raise RecordError(f"{message} Correct it, or skip bad lines (--skip-bad).", field="log")
         self.skipped += 1
@@ -155,8 +155,8 @@ class LogReader:
 
 
 def _parsed(line: bytes) -> Any:
-    if told := excess(line):
-        raise BadLine(f"this {told}")
+    if problem := excess(line):
+        raise BadLine(f"this {problem}")
     try:
         return json.loads(line.decode("utf-8-sig"), parse_constant=lambda _: None)
     except UnicodeDecodeError:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from backend.logs.anywhere import Seen, seen_before
+from backend.logs.anywhere import Overlap, find_overlap
 from backend.logs.calls import Call, by_time
 from backend.logs.causes import Cause, cause
 from backend.logs.gather import Gathered, gather
@@ -70,7 +70,7 @@ class OpenLog:
         self.log: Gathered = gather(path, load_tokenizer(EMBEDDED), skip_bad=skip_bad, keep=calls.append)
         self.calls = tuple(calls[place] for place in by_time([call.time for call in calls]))
         self.xray: XRay = xray(path, skip_bad=skip_bad, log=self.log)
-        self._seen: Seen = seen_before(self.log.tokens, first_calls(self.log))
+        self._overlap: Overlap = find_overlap(self.log.tokens, first_calls(self.log))
 
     @property
     def sessions(self) -> tuple[str, ...]:
@@ -84,22 +84,23 @@ class OpenLog:
     def runs(self, call: int) -> tuple[Run, ...]:
         """A call from its beginning to its end."""
         pieces, tokens = self.log.pieces[call], self.log.tokens
-        known = [
+        masks = [
             np.ones(tokens.lengths[p], bool)
-            if self._seen.first[p] < call
-            else self._seen.mask[tokens.starts[p] : tokens.starts[p] + tokens.lengths[p]]
+            if self._overlap.first[p] < call
+            else self._overlap.mask[tokens.starts[p] : tokens.starts[p] + tokens.lengths[p]]
             for p in pieces
         ]
-        kinds = np.where(np.concatenate(known), 1, 2) if known else np.zeros(0, int)
+        kinds = np.where(np.concatenate(masks), 1, 2) if masks else np.zeros(0, int)
         kinds[: self.xray.calls[call].prefix] = 0
         names: tuple[Kind, ...] = ("beginning", "elsewhere", "new")
         cuts = [0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(kinds)]
         runs = [Run(names[int(kinds[a])], b - a) for a, b in pairwise(cuts) if b > a]
-        rest = sum(run.tokens for run in runs[MOST_RUNS:])
-        return (*runs[:MOST_RUNS], *([Run("new", rest)] if rest else []))
+        remainder = sum(run.tokens for run in runs[MOST_RUNS:])
+        return (*runs[:MOST_RUNS], *([Run("new", remainder)] if remainder else []))
 
     def worst(self, session: str) -> tuple[int, int] | None:
-        """The call of a session that missed most, behind the earlier one that had it; else its last two."""
+        """The two calls to compare first: the session's call that missed most, behind the earlier one that
+        had the text; where none missed any, its last two."""
         places = {call.where: n for n, call in enumerate(self.xray.calls)}
         own = self.of_session(session)
         missed = [n for n in own if self.xray.calls[n].cause is not None]
@@ -114,8 +115,8 @@ class OpenLog:
         one, other = (self.log.pieces[n].tolist() for n in (before, after))
         same_agent = self.log.agents[before] == self.log.agents[after]
         rows = list(_rows(*("".join(self.log.texts[p] for p in pieces) for pieces in (one, other))))
-        told = cause(one, other, self.log.texts, self.log.headers, same_agent)
-        return Pair(before, after, tuple(rows[:MOST_ROWS]), told, max(0, len(rows) - MOST_ROWS))
+        reason = cause(one, other, self.log.texts, self.log.headers, same_agent)
+        return Pair(before, after, tuple(rows[:MOST_ROWS]), reason, max(0, len(rows) - MOST_ROWS))
 
 
 def _rows(before: str, after: str) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""A log's calls with a question to a model: what a page asks, free of torch."""
+"""A page's request to read a log's calls with a model. Free of torch."""
 
 from dataclasses import dataclass
 

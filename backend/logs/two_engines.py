@@ -1,9 +1,9 @@
 """Two engines' answers to the same calls: where they part, is it rounding or something else?
 
 Two engines never add in the same order, so their log probabilities differ a little everywhere, and where two
-tokens are nearly as likely, greedy decoding takes the one here and the other there. Such a parting is told
-from a real one by both engines' own gap between the two tokens, beside how far their log probabilities of the
-same tokens lie apart before it.
+tokens are nearly as likely, greedy decoding takes one here and the other there. Such a parting is rounding if
+the gap between the two tokens is small under both engines, compared with how far their log probabilities of
+the same tokens lie apart before it.
 """
 
 from collections import defaultdict
@@ -65,7 +65,7 @@ class TwoEngines:
     partings: list[Parting]
 
     def count(self, kind: Kind) -> int:
-        """Pairs that part so."""
+        """Partings of this kind."""
         return sum(parting.kind == kind for parting in self.partings)
 
     def plain(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def two_engines(one: Iterable[Call], other: Iterable[Call], limit: float | None 
     differences = [gap for a, b in pairs for gap in _differences(a.chances, b.chances)]
     usual = float(np.median(differences)) if differences else 0.0
     limit = NEAR_TIE * usual if limit is None else limit
-    partings = [_parting(a, b, limit) for a, b in pairs if not _same(a, b)]
+    partings = [_parting(a, b, limit) for a, b in pairs if a.output != b.output]
     partings.sort(key=lambda p: -max((gap for gap in p.gaps if gap is not None), default=0.0))
     return TwoEngines(
         len(pairs), (alone, sum(map(len, waiting.values()))), len(pairs) - len(partings), len(differences),
@@ -110,10 +110,6 @@ def two_engines(one: Iterable[Call], other: Iterable[Call], limit: float | None 
 
 def _prompt(call: Call) -> int:
     return hash((call.tools, call.messages))
-
-
-def _same(one: Call, other: Call) -> bool:
-    return one.output == other.output
 
 
 def _alike(one: Sequence[Chance], other: Sequence[Chance]) -> int:
@@ -132,19 +128,19 @@ def _parting(one: Call, other: Call, limit: float) -> Parting:
     at = _alike(one.chances, other.chances)
     first, second = (call.chances[at] if at < len(call.chances) else None for call in (one, other))
     gaps = (_gap(first, second), _gap(second, first))
-    known = [gap for gap in gaps if gap is not None]
+    numbers = [gap for gap in gaps if gap is not None]
     kind: Kind
     if not one.chances or not other.chances:
         kind = "without log probabilities"
-    elif any(gap > limit for gap in known):
+    elif any(gap > limit for gap in numbers):
         kind = "divergence"
     else:
-        kind = "near tie" if _told(first, second) and _told(second, first) else "unknown"
+        kind = "near tie" if _has_other(first, second) and _has_other(second, first) else "unknown"
     names = [chance.token if chance else "" for chance in (first, second)]
     return Parting(one.where, other.where, kind, at, names[0], names[1], gaps)
 
 
-def _told(own: Chance | None, others: Chance | None) -> bool:
+def _has_other(own: Chance | None, others: Chance | None) -> bool:
     """Whether an engine says how likely the other's token is to it."""
     return own is not None and others is not None and others.token in dict(own.likely)
 
@@ -154,5 +150,5 @@ def _gap(own: Chance | None, others: Chance | None) -> float | None:
     its likeliest, by how much it is at least."""
     if own is None or others is None or not own.likely:
         return None
-    known = dict(own.likely)
-    return own.log_probability - known.get(others.token, min(known.values()))
+    likely = dict(own.likely)
+    return own.log_probability - likely.get(others.token, min(likely.values()))

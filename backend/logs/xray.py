@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from backend.base.ranges import check_whole
 from backend.logs.advice import Advice, Template, advise, templates
-from backend.logs.anywhere import RUN, Seen, seen_before
+from backend.logs.anywhere import RUN, Overlap, find_overlap
 from backend.logs.causes import Cause, cause
 from backend.logs.gather import Gathered, gather
 from backend.logs.pieces import EMBEDDED, load_tokenizer
-from backend.logs.prefixes import block_hits, lru_hits, shared_prefixes
+from backend.logs.prefixes import Counts, block_hits, lru_hits, shared_prefixes
 from backend.records.break_even import Machine
 from backend.records.hardware import given_machine
 
@@ -114,7 +113,7 @@ def xray(
     skip_bad: bool = False,
     machine: Machine | None = None,
     hour_price: float = 3.0,
-    said: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
     log: Gathered | None = None,
 ) -> XRay:
     """X-ray a log.
@@ -124,7 +123,7 @@ def xray(
         block: tokens of an engine's block; ``cache_tokens``: what its bounded cache holds.
         skip_bad: leave out lines that hold no call.
         machine: whose times are counted; ``hour_price``: what it costs in dollars.
-        said: is told how far it is.
+        progress: called with the name of each step as it begins.
         log: the file, where it was gathered before.
 
     Raises:
@@ -133,17 +132,17 @@ def xray(
     """
     check_whole(block, 1, 4096, "block")
     check_whole(cache_tokens, block, 1 << 40, "cache_tokens")
-    log = log or gather(path, load_tokenizer(tokenizer), skip_bad=skip_bad, said=said)
+    log = log or gather(path, load_tokenizer(tokenizer), skip_bad=skip_bad, progress=progress)
     totals = np.array([log.tokens.count(p) for p in log.pieces], np.int64)
-    said("shared beginnings")
+    progress("shared beginnings")
     prefix, donor = shared_prefixes(log.pieces, log.tokens)
     blocks = block_hits(prefix, totals, block)
-    said("a bounded cache")
+    progress("a bounded cache")
     bounded = lru_hits(log.pieces, log.tokens, block, cache_tokens // block)
-    said("text anywhere")
-    seen = seen_before(log.tokens, first_calls(log))
-    lines, matrix, prefixes = _calls(log, seen, totals, prefix, donor, blocks, bounded)
-    said("layouts")
+    progress("text anywhere")
+    overlap = find_overlap(log.tokens, first_calls(log))
+    lines, matrix, prefixes = _calls(log, overlap, totals, prefix, donor, blocks, bounded)
+    progress("layouts")
     machine = machine or given_machine(*ASSUMED)
     anywhere = np.array([c.anywhere for c in lines], np.int64)
     seconds = {
@@ -155,26 +154,27 @@ def xray(
     return XRay(
         path.name, log.formats, tokenizer, block, cache_tokens, machine.name, lines,
         {name: sum(getattr(c, name) for c in lines) for name in fields},
-        *_named(log, matrix, prefixes), _missed(lines),
-        seconds, {name: value / 3600 * hour_price for name, value in seconds.items()},
+        log.names[:MOST_AGENTS] + [OTHERS] * (len(log.names) > MOST_AGENTS), log.by_prompt,
+        matrix.tolist(), prefixes.tolist(), _missed(lines), seconds,
+        {name: value / 3600 * hour_price for name, value in seconds.items()},
         log.cut_tax, _logged(log.usage),
         log.skipped, list(log.bad), templates(log), advise(log, totals, anywhere, block),
     )  # fmt: skip
 
 
-def first_calls(log: Gathered) -> NDArray[np.int64]:
+def first_calls(log: Gathered) -> Counts:
     """Of each piece, the call that sent it first."""
     first = np.full(len(log.tokens.lengths), len(log.pieces), np.int64)
-    for number in range(len(log.pieces) - 1, -1, -1):
+    for number in reversed(range(len(log.pieces))):
         first[log.pieces[number]] = number
     return first
 
 
 def _calls(
-    log: Gathered, seen: Seen, totals: NDArray[np.int64], prefix: NDArray[np.int64], donor: NDArray[np.int64],
-    blocks: NDArray[np.int64], bounded: NDArray[np.int64],
-) -> tuple[list[CallXRay], NDArray[np.int64], NDArray[np.int64]]:  # fmt: skip
-    """Call by call; and both matrices."""
+    log: Gathered, overlap: Overlap, totals: Counts, prefix: Counts, donor: Counts, blocks: Counts,
+    bounded: Counts,
+) -> tuple[list[CallXRay], Counts, Counts]:  # fmt: skip
+    """Every call's tokens, and both matrices."""
     count = min(len(log.names), MOST_AGENTS + 1)
     had = np.zeros((count, len(log.tokens.lengths)), bool)
     matrix, prefixes = np.zeros((count, count), np.int64), np.zeros((count, count), np.int64)
@@ -183,57 +183,47 @@ def _calls(
     for n, pieces in enumerate(log.pieces):
         agent, session = min(log.agents[n], MOST_AGENTS), log.sessions[n]
         lengths = log.tokens.lengths[pieces]
-        anywhere, repeated = _anywhere(log, seen, n, int(prefix[n]))
+        anywhere, repeated = _anywhere(log, overlap, n, int(prefix[n]))
         matrix[agent] += had[:, pieces] @ lengths
         had[agent, pieces] = True
         if donor[n] >= 0:
             prefixes[agent, min(log.agents[int(donor[n])], MOST_AGENTS)] += prefix[n]
-        told, against, before = None, -1, last.of(log.agents[n], session)
-        # What a prompt repeats at its end, having only grown since its last call, broke no prefix.
+        reason, against, before = None, -1, last.of(log.agents[n], session)
+        # A prompt that only grew since the agent's last call broke no prefix, whatever it repeats at its end.
         grew = before and (log.agents[before[0]], log.sessions[before[0]]) == (log.agents[n], session)
         grew = grew and prefix[n] >= totals[before[0]]
         if anywhere - prefix[n] >= RUN and not grew:
-            against = _against(log, seen, n, [*before, int(donor[n])], int(prefix[n]))
-            told = cause(
+            against = _against(log, overlap, n, [*before, int(donor[n])], int(prefix[n]))
+            reason = cause(
                 log.pieces[against].tolist(), pieces.tolist(), log.texts, log.headers,
                 log.agents[against] == log.agents[n],
             )  # fmt: skip
         last.keep(log.agents[n], session, n)
         lines.append(
             CallXRay(
-                log.where[n],
-                log.names[log.agents[n]],
-                session,
-                int(totals[n]),
-                int(prefix[n]),
-                log.where[int(donor[n])] if donor[n] >= 0 else "",
-                int(blocks[n]),
-                int(bounded[n]),
-                anywhere,
-                repeated,
-                int(totals[n]) - anywhere - repeated,
-                told,
-                log.where[against] if told else "",
-                *log.usage[n],
+                log.where[n], log.names[log.agents[n]], session, int(totals[n]), int(prefix[n]),
+                log.where[int(donor[n])] if donor[n] >= 0 else "", int(blocks[n]), int(bounded[n]),
+                anywhere, repeated, int(totals[n]) - anywhere - repeated,
+                reason, log.where[against] if reason else "", *log.usage[n],
             )
-        )
+        )  # fmt: skip
     return lines, matrix, prefixes
 
 
-def _anywhere(log: Gathered, seen: Seen, n: int, prefix: int) -> tuple[int, int]:
+def _anywhere(log: Gathered, overlap: Overlap, n: int, prefix: int) -> tuple[int, int]:
     """Tokens of a call that an earlier one had, and of the others those that stand in it twice."""
     pieces, lengths = log.pieces[n], log.tokens.lengths[log.pieces[n]]
-    new = seen.first[pieces] == n
+    new = overlap.first[pieces] == n
     fresh = np.unique(pieces[new])
     repeated = int(lengths[new].sum() - log.tokens.lengths[fresh].sum())
-    found = int(lengths[~new].sum() + seen.tokens[fresh].sum())
+    shared = int(lengths[~new].sum() + overlap.tokens[fresh].sum())
     ends = lengths.cumsum()
     cut = int(np.searchsorted(ends, prefix, "right"))
     if cut < len(pieces) and new[cut]:  # its beginning is shared, however short that is
         inside = prefix - int(ends[cut] - lengths[cut])
         start = log.tokens.starts[pieces[cut]]
-        found += inside - int(seen.mask[start : start + inside].sum())
-    return max(found, prefix), min(repeated, int(lengths.sum()) - max(found, prefix))
+        shared += inside - int(overlap.mask[start : start + inside].sum())
+    return max(shared, prefix), min(repeated, int(lengths.sum()) - max(shared, prefix))
 
 
 class _Last:
@@ -251,25 +241,26 @@ class _Last:
             self._calls[key] = call
 
 
-def _against(log: Gathered, seen: Seen, n: int, known: list[int], prefix: int) -> int:
-    """The earlier call that had most of a call's text, of those that may be expected to, the nearest first;
-    if none had more than the prefix, the one that had the longest missed paragraph first."""
+def _against(log: Gathered, overlap: Overlap, n: int, candidates: list[int], prefix: int) -> int:
+    """The earlier call that a call is compared with: of the candidates, and of the call that sent the longest
+    missed paragraph first, the one that had most of the text. If none had more than the prefix, the latter.
+    """
     pieces, lengths = log.pieces[n], log.tokens.lengths[log.pieces[n]]
-    partly, source = seen.tokens[pieces], seen.source[pieces]
+    partly, source = overlap.tokens[pieces], overlap.source[pieces]
     best, most = -1, prefix + RUN - 1
-    missed = np.where(seen.first[pieces] < n, lengths, partly) * (lengths.cumsum() > prefix)
+    missed = np.where(overlap.first[pieces] < n, lengths, partly) * (lengths.cumsum() > prefix)
     longest = int(missed.argmax())
-    owner = int(pieces[longest] if seen.first[pieces[longest]] < n else source[longest])
-    owner_call = int(seen.first[owner]) if owner >= 0 else -1
-    for other in dict.fromkeys([*known, owner_call]):
+    owner = int(pieces[longest] if overlap.first[pieces[longest]] < n else source[longest])
+    owner_call = int(overlap.first[owner]) if owner >= 0 else -1
+    for other in dict.fromkeys([*candidates, owner_call]):
         if other < 0 or other >= n:
             continue
-        theirs = log.pieces[other]
-        whole = np.isin(pieces, theirs)
-        score = int(lengths[whole].sum() + partly[~whole & np.isin(source, theirs)].sum())
+        other_pieces = log.pieces[other]
+        whole = np.isin(pieces, other_pieces)
+        score = int(lengths[whole].sum() + partly[~whole & np.isin(source, other_pieces)].sum())
         if score > most:
             best, most = other, score
-    return best if best >= 0 else owner_call if 0 <= owner_call < n else known[0]
+    return best if best >= 0 else owner_call if 0 <= owner_call < n else candidates[0]
 
 
 def _logged(usage: list[tuple[int | None, int | None]]) -> tuple[int | None, int | None]:
@@ -291,22 +282,10 @@ def _missed(lines: list[CallXRay]) -> list[Missed]:
     return [Missed(kind, calls[kind], count, example[kind]) for kind, count in tokens.most_common()]
 
 
-def _named(
-    log: Gathered, matrix: NDArray[np.int64], prefixes: NDArray[np.int64]
-) -> tuple[list[str], bool, list[list[int]], list[list[int]]]:
-    names = log.names[:MOST_AGENTS] + [OTHERS] * (len(log.names) > MOST_AGENTS)
-    return names, log.by_prompt, matrix.tolist(), prefixes.tolist()
-
-
-def _seconds(
-    machine: Machine,
-    totals: NDArray[np.int64],
-    cached: NDArray[np.int64],
-    moved: NDArray[np.int64] | None = None,
-) -> float:
+def _seconds(machine: Machine, totals: Counts, cached: Counts, moved: Counts | None = None) -> float:
     """What reading all prompts takes: dense's polynomial less that of the cached tokens, and the time to
     write what was moved from another place (:mod:`backend.records.break_even`)."""
     _, b, c = machine.dense_ms
-    left, whole, had = totals - cached, totals.astype(float), cached.astype(float)
-    ms = machine.dense_ms[0] * len(totals) + b * left.sum() + c * (whole * whole - had * had).sum()
+    computed, whole, had = totals - cached, totals.astype(float), cached.astype(float)
+    ms = machine.dense_ms[0] * len(totals) + b * computed.sum() + c * (whole * whole - had * had).sum()
     return float(ms + (machine.write_ms * moved.sum() if moved is not None else 0.0)) / 1e3

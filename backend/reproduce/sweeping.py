@@ -81,7 +81,7 @@ def sweep(plan: SweepPlan, context: Context) -> Iterator[Step]:
             part = _requested_sweep(plan, context, tasks, linked.model, count, ("dense", method))
             yield from _run(part, context, runner, linked)
         if isinstance(runner, Cluster):
-            context.weights |= {name: weights for (name, _), weights in runner.known.items()}
+            context.weights |= {name: weights for (name, _), weights in runner.fingerprints.items()}
 
 
 def _runner(context: Context, open_now: ExitStack) -> ModelRunner | Cluster:

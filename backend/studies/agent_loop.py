@@ -95,18 +95,18 @@ def run_loop(session: LabSession, request: LoopRequest, path: Path) -> Iterator[
         LabError: an episode cannot be run, or the file is damaged.
     """
     file = RowFile(path)
-    done = file.resume()
+    rows = file.resume()
     every = plans(session, request)
     blocks = groupby(every, key=lambda plan: (plan.mode, plan.index // request.memory))
     for _, block in blocks:
         episodes = list(block)
-        while episodes and episodes[-1].key in done:
+        while episodes and episodes[-1].key in rows:
             episodes.pop()
         session.forget()
         for plan in episodes:
-            yield Progress(f"{plan.mode}: episode {plan.index + 1}", len(done), len(every))
+            yield Progress(f"{plan.mode}: episode {plan.index + 1}", len(rows), len(every))
             for event in episode(session, request, plan.example, plan.mode):
-                if isinstance(event, RunDone) and plan.key not in done:
-                    done[plan.key] = row = episode_row(event.record, plan)
+                if isinstance(event, RunDone) and plan.key not in rows:
+                    rows[plan.key] = row = episode_row(event.record, plan)
                     file.append(row)
-    yield record_of_rows(request, session.model.info, (done[plan.key] for plan in every))
+    yield record_of_rows(request, session.model.info, (rows[plan.key] for plan in every))

@@ -147,8 +147,7 @@ def _fetch(anchors: list[Sample], device: torch.device) -> None:
 
 @torch.inference_mode()
 def _timed(clock: Clock, act: Callable[[], None]) -> float:
-    """Milliseconds: the best of a few repetitions, after one that does not count. What else the machine does
-    just then is no part of it."""
+    """Milliseconds: the best of a few repetitions, which other work disturbed least, after a warm-up."""
     act()
     spent = []
     for _ in range(REPEATS):

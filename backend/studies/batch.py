@@ -36,8 +36,8 @@ class Batch:
     def key(self, mode: Mode, index: int, weights_hash: str) -> str:
         """Identity of a row."""
         facts = as_json(replace(self.request, mode=mode, values={}, expected=None))
-        seen = [dict(e.values) for e in self.examples[: index + 1]]
-        text = json.dumps([facts, seen, self.warmup, self.shadow, weights_hash], sort_keys=True)
+        values = [dict(e.values) for e in self.examples[: index + 1]]
+        text = json.dumps([facts, values, self.warmup, self.shadow, weights_hash], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -49,12 +49,12 @@ def run_batch(session: LabSession, batch: Batch, path: Path) -> Iterator[Event]:
     """
     check_share(batch.shadow)
     file = RowFile(path)
-    done = file.resume()
+    rows = file.resume()
     total = len(batch.modes) * (len(batch.examples) - batch.warmup)
     finished = 0
     for mode in batch.modes:
         keys = [batch.key(mode, i, session.weights_hash) for i in range(len(batch.examples))]
-        first = next((i for i in range(batch.warmup, len(keys)) if keys[i] not in done), len(keys))
+        first = next((i for i in range(batch.warmup, len(keys)) if keys[i] not in rows), len(keys))
         finished += first - batch.warmup
         if first == len(keys):
             continue
@@ -82,7 +82,7 @@ def run_batch(session: LabSession, batch: Batch, path: Path) -> Iterator[Event]:
                     "familiarity": familiarity_row(event.record),
                     "shadow": {c.method: c.flipped for c in event.record.shadow},
                 }
-                if keys[index] not in done:
+                if keys[index] not in rows:
                     file.append(row)
             finished += 1
             yield Progress(f"{mode}: request {index + 1} of {len(keys)}", finished, total)
@@ -96,7 +96,7 @@ def unusual(rows: Sequence[dict[str, Any]]) -> str:
     dense = [
         [o for o in row["outcomes"] if o["method"] == row["outcomes"][0]["method"]] for row in unusual_rows
     ]
-    wrong_count = sum(mine[-1]["correct"] is False for mine in dense)
+    wrong_count = sum(outcomes[-1]["correct"] is False for outcomes in dense)
     sentence = f"{len(unusual_rows)} of {len(measured)} requests are unusual for the model"
     if unusual_rows:
         sentence += (

@@ -75,7 +75,7 @@ def blame(
         )
     yield Progress("Putting the run's cache together again", 0, request.passes)
     engine = session.engine_of(request.run, request.agent)
-    context, used, past = _again(session, request, engine)
+    context, used, past = _replayed(session, request, engine)
     dense = read_densely(engine, context, "to be compared with")
     limit = session.answer_limit(request.run, request.agent)
     mixed = Mixed(
@@ -85,7 +85,7 @@ def blame(
     yield from Search(mixed, request, session.budget_bytes, cancel).events(began)
 
 
-def _again(
+def _replayed(
     session: LabSession, request: BlameRequest, engine: Engine
 ) -> tuple[PromptInContext, Prefill, AnsweredRequest]:
     """The agent's prompt, the method's cache of it, and the past request, from the log."""
@@ -125,8 +125,8 @@ def _again(
             continue
         last = agent == run.pipeline.final
         plan = slots_only(agent_plan, context.prompt) if run.slots_only and last else agent_plan
-        asked = patched(method, choice.exact, agent)
-        guarded: Method = GuardedMethod(asked, run.gate) if run.gate and last else asked
+        patched_method = patched(method, choice.exact, agent)
+        guarded: Method = GuardedMethod(patched_method, run.gate) if run.gate and last else patched_method
         used = engine.execute(context.prompt, plan, Clock(), method=guarded, context=context)
         if used.cache.positions is not None or plan.visible is not None:
             raise OptionError(
@@ -140,8 +140,8 @@ def _again(
 
 def _has_values(past: AnsweredRequest, values: dict[str, str]) -> bool:
     """Whether a past request had these outside values."""
-    held = {name: s.text for c in past.contexts for name, s in c.samples.items()}
-    return all(held.get(name, "") == value for name, value in values.items())
+    texts = {name: s.text for c in past.contexts for name, s in c.samples.items()}
+    return all(texts.get(name, "") == value for name, value in values.items())
 
 
 class Mixed:
@@ -220,9 +220,9 @@ class Mixed:
 
     def _trial(self, parts: Set, ids: tuple[int, ...], log_odds: float) -> Trial:
         texts = [self.engine.model.tokens.decode(row) for row in (ids, self.answer)]
-        mine, wanted = (verdict(text, self.scoring) for text in texts)
-        same = mine == wanted if any((*mine, *wanted)) else texts[0] == texts[1]
-        return Trial(parts, texts[0], *mine, same, log_odds)
+        own, reference = (verdict(text, self.scoring) for text in texts)
+        same = own == reference if any((*own, *reference)) else texts[0] == texts[1]
+        return Trial(parts, texts[0], *own, same, log_odds)
 
 
 class Search:
@@ -239,7 +239,7 @@ class Search:
         info, tokens = mixed.engine.model.info, len(mixed.prompt.ids) + mixed.decoding.max_new_tokens
         row = 3 * tokens * info.kv_bytes_per_token + 8 * mixed.decoding.max_new_tokens * info.vocabulary
         self.rows = max(1, min(BATCH_ROWS, budget_bytes // row))
-        self.known: dict[Set, Trial] = {}
+        self.results: dict[Set, Trial] = {}
         self.passes, self.limit = 1, request.passes - request.draws
         self.spent = False
 
@@ -248,13 +248,13 @@ class Search:
         mixed, request = self.mixed, self.request
         nothing, everything = yield from self.ask([(), tuple(self.parts)])
         smallest = (yield from self.smallest()) if everything.restored else None
-        trials, spent = tuple(self.known.values()), self.spent
+        trials, spent = tuple(self.results.values()), self.spent
         self.limit = request.passes
         draws = self.draws(smallest.parts) if smallest else []
         random = yield from self.ask(draws)
         alone = [[replace(p, first=n, last=n) for n in range(self.layers)] for p in self.parts]
         yield from self.ask([(part,) for row in alone for part in row])
-        odds = [[self.known[p,].log_odds if (p,) in self.known else np.nan for p in row] for row in alone]
+        odds = [[self.results[p,].log_odds if (p,) in self.results else np.nan for p in row] for row in alone]
         names = [(*mixed.engine.model.tokens.texts(ids), END)[mixed.at] for ids in (mixed.answer, mixed.own)]
         yield BlameRecord(
             request=request,
@@ -279,17 +279,17 @@ class Search:
         )
 
     def ask(self, sets: Sequence[Set]) -> Trials:
-        """Answers with these sets repaired, each tried once; without those that the budget does not cover."""
-        new = [parts for parts in dict.fromkeys(sets) if parts not in self.known]
-        wanted = new[: max(0, self.limit - self.passes)]
-        self.spent = self.spent or len(wanted) < len(new)
-        for start in range(0, len(wanted), self.rows):
-            some = wanted[start : start + self.rows]
+        """Answers with these sets repaired, each tried once, as far as the passes go."""
+        new = [parts for parts in dict.fromkeys(sets) if parts not in self.results]
+        affordable = new[: max(0, self.limit - self.passes)]
+        self.spent = self.spent or len(affordable) < len(new)
+        for start in range(0, len(affordable), self.rows):
+            chunk = affordable[start : start + self.rows]
             yield Progress("Repairing parts of the cache", self.passes, self.request.passes)
             stop_if(self.cancel, KEPT)
-            self.passes += len(some)
-            self.known |= zip(some, self.mixed.trials(some, self.cancel), strict=True)
-        return [self.known[parts] for parts in sets if parts in self.known]
+            self.passes += len(chunk)
+            self.results |= zip(chunk, self.mixed.trials(chunk, self.cancel), strict=True)
+        return [self.results[parts] for parts in sets if parts in self.results]
 
     def smallest(self) -> Generator[Progress, None, Trial | None]:
         """The smallest set that was found, or None."""

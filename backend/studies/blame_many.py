@@ -57,22 +57,22 @@ def summary(records: Sequence[BlameRecord], most: float = 0.1) -> list[dict[str,
     then which kinds of segment and which layers those sets hold. Each a count with its exact 95% interval."""
     small = [record for record in records if record.share <= most]
     placed = [record for record in small if record.random]
-    held = [record.found.parts for record in small if record.found]
+    sets = [record.found.parts for record in small if record.found]
 
     def line(what: str, hits: Iterable[bool]) -> dict[str, Any]:
-        known = list(hits)
-        _, low, high = flip_rate(sum(known), len(known))
-        return {"what": what, "count": sum(known), "of": len(known), "interval": (low, high)}
+        flags = list(hits)
+        _, low, high = flip_rate(sum(flags), len(flags))
+        return {"what": what, "count": sum(flags), "of": len(flags), "interval": (low, high)}
 
-    kinds = sorted({kind_of(part.segment) for parts in held for part in parts})
-    layers = sorted({n for parts in held for part in parts for n in range(part.first, part.last + 1)})
+    kinds = sorted({kind_of(part.segment) for parts in sets for part in parts})
+    layers = sorted({n for parts in sets for part in parts for n in range(part.first, part.last + 1)})
     return [
         line(f"a set of at most {most:.0%} of the cache restores", (r.share <= most for r in records)),
         line("the first random set of that size restores", (r.random[0].restored for r in placed)),
         line("any of its random sets restores", (any(t.restored for t in r.random) for r in placed)),
-        *(line(f"the set holds {k}", (any(kind_of(p.segment) == k for p in s) for s in held)) for k in kinds),
+        *(line(f"the set holds {k}", (any(kind_of(p.segment) == k for p in s) for s in sets)) for k in kinds),
         *(
-            line(f"the set holds layer {n}", (any(p.first <= n <= p.last for p in s) for s in held))
+            line(f"the set holds layer {n}", (any(p.first <= n <= p.last for p in s) for s in sets))
             for n in layers
         ),
     ]

@@ -90,7 +90,7 @@ def _check(model: LoadedModel, request: BlendRequest) -> int:
             f"There is no agent {request.agent}; there are: {', '.join(map(str, order))}. Choose one.",
             field="blend.agent",
         )
-    if any(one.model for one in request.pipeline.agents):
+    if any(member.model for member in request.pipeline.agents):
         raise OptionError(
             "Some agents run on other weights than the lab's, which this measurement does not load. Let them "
             "run on the lab's own.",
@@ -119,7 +119,7 @@ def _check(model: LoadedModel, request: BlendRequest) -> int:
 
 
 @dataclass(frozen=True)
-class _Read:
+class _DensePrompt:
     """A prompt that was read densely, to be read again in other ways."""
 
     engine: Engine
@@ -133,12 +133,11 @@ class _Read:
         prefill = self.engine.execute(self.context.prompt, plan, Clock())
         _, logits_again = self.engine.prefill(self.context.prompt.ids, pieces=2)
         keys, values = self._errors(prefill)
-        floor = float(kl(self.dense.logits[None], logits_again[None])[0])
         return {
             "keys": float(keys.mean()),
             "values": float(values.mean()),
             "kl": self._kl(prefill),
-            "floor": floor,
+            "floor": float(kl(self.dense.logits[None], logits_again[None])[0]),
         }
 
     def compare(self, method: Method) -> dict[str, float]:
@@ -166,7 +165,7 @@ class _Read:
 @torch.inference_mode()
 def _read_request(
     model: LoadedModel, request: BlendRequest, number: int, agent: int, budget_bytes: int
-) -> _Read:
+) -> _DensePrompt:
     """Send one request through the pipeline, densely, up to an agent's prompt."""
     engine, log = Engine(model), SampleLog("blend", budget_bytes)
     pipeline = request.pipeline.unrolled
@@ -190,4 +189,4 @@ def _read_request(
             break
         [decoded] = engine.decode([prefill], Decoding(max_new_tokens=limit), context=own_context(reader))
         take_answer(state, reader, decoded)
-    return _Read(engine, log, context, prefill)
+    return _DensePrompt(engine, log, context, prefill)

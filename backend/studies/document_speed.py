@@ -33,7 +33,7 @@ DOCUMENTS = 10
 SYSTEM, HEADER, QUESTION = 16, 4, 24  # tokens of template and question
 LINKS = (0, 1, 5)
 WARM = 2
-Keep = Callable[[], KVSegment]
+Fetch = Callable[[], KVSegment]
 
 
 def document_speed(
@@ -55,18 +55,18 @@ def document_speed(
     names = ("Dense", *("PromptCache, moved" if not k else f"KVLink{k}" for k in LINKS))
     shape = (len(names), len(lengths))
     ttft, load, low, high = (np.zeros(shape) for _ in range(4))
-    sizes, held = np.zeros(len(lengths), dtype=np.int64), np.zeros(len(lengths), dtype=np.int64)
+    sizes, kv_bytes = np.zeros(len(lengths), dtype=np.int64), np.zeros(len(lengths), dtype=np.int64)
     for column, length in enumerate(lengths):
         yield Progress(f"{DOCUMENTS} documents of {length:,} tokens", column, len(lengths))
         with tempfile.TemporaryDirectory() as folder:
-            prompt, kept = _prompt(model, length, source, Path(folder))
+            prompt, fetches = _prompt(model, length, source, Path(folder))
             sizes[column] = len(prompt.ids)
-            held[column] = sum(keep().bytes for keep in kept.values())
-            spent = np.array([_round(model, prompt, kept) for _ in range(repeats + WARM)])[WARM:]
+            kv_bytes[column] = sum(fetch().bytes for fetch in fetches.values())
+            spent = np.array([_round(model, prompt, fetches) for _ in range(repeats + WARM)])[WARM:]
         ttft[:, column], load[:, column] = np.median(spent, axis=0).T
         low[:, column], high[:, column] = np.percentile(spent[:, :, 0], [25, 75], axis=0)
     yield DocumentSpeed(
-        model.info, names, DOCUMENTS, tuple(lengths), sizes, source, repeats, held, ttft, load, low, high
+        model.info, names, DOCUMENTS, tuple(lengths), sizes, source, repeats, kv_bytes, ttft, load, low, high
     )
 
 
@@ -91,13 +91,13 @@ def _check(model: LoadedModel, lengths: Sequence[int], repeats: int, source: str
 
 def _prompt(
     model: LoadedModel, length: int, source: str, folder: Path
-) -> tuple[TokenizedPrompt, dict[str, Keep]]:
+) -> tuple[TokenizedPrompt, dict[str, Fetch]]:
     """A prompt of random tokens, and how each document's KV is loaded."""
     generator = torch.Generator().manual_seed(length)
     engine = Engine(model)
     ids: list[int] = []
     spans: list[Span] = []
-    kept: dict[str, Keep] = {}
+    fetches: dict[str, Fetch] = {}
 
     def add(kind: str, name: str, count: int) -> tuple[int, ...]:
         new = torch.randint(5, model.info.vocabulary - 1, (count,), generator=generator).tolist()
@@ -109,14 +109,14 @@ def _prompt(
     for number in range(1, DOCUMENTS + 1):
         name = f"document_{number}"
         segment = engine.encode(add("text", name, length), (), "encoded by itself")
-        kept[name] = _keep(model, segment, source, folder / f"{name}.safetensors")
+        fetches[name] = _store(model, segment, source, folder / f"{name}.safetensors")
         add("template", f"prefix {number}", HEADER)
     add("template", "question", QUESTION)
-    return TokenizedPrompt(1, tuple(ids), tuple(spans)), kept
+    return TokenizedPrompt(1, tuple(ids), tuple(spans)), fetches
 
 
-def _keep(model: LoadedModel, segment: KVSegment, source: str, file: Path) -> Keep:
-    """Put a document's KV away, and say how it is fetched to the model's device."""
+def _store(model: LoadedModel, segment: KVSegment, source: str, file: Path) -> Fetch:
+    """Store a document's KV; returns what loads it to the model's device."""
     keys, values = (x.cpu().contiguous() for x in (segment.keys, segment.values))
     if model.device.type == "cuda":
         keys, values = keys.pin_memory(), values.pin_memory()
@@ -135,7 +135,9 @@ def _keep(model: LoadedModel, segment: KVSegment, source: str, file: Path) -> Ke
     return fetch
 
 
-def _round(model: LoadedModel, prompt: TokenizedPrompt, kept: dict[str, Keep]) -> list[tuple[float, float]]:
+def _round(
+    model: LoadedModel, prompt: TokenizedPrompt, fetches: dict[str, Fetch]
+) -> list[tuple[float, float]]:
     """One repetition: milliseconds to the first token, and of these for loading; dense, then the others."""
     engine, log = Engine(model), SampleLog("speed", 1 << 40)
     clock = engine.clock()
@@ -147,14 +149,10 @@ def _round(model: LoadedModel, prompt: TokenizedPrompt, kept: dict[str, Keep]) -
         clock = Engine(linked).clock()
         began = time.perf_counter()
         with clock.part("load"):
-            segments = {name: keep() for name, keep in kept.items()}
+            segments = {name: fetch() for name, fetch in fetches.items()}
+        encoder = IsolatedEncoder(Engine(linked), log)
         context = PromptInContext(
-            prompt,
-            {},
-            {},
-            rotation=model.rotation,
-            encoder=IsolatedEncoder(Engine(linked), log),
-            method_bases=segments,
+            prompt, {}, {}, rotation=model.rotation, encoder=encoder, method_bases=segments
         )
         plan = KVLinkMethod(KVLinkOptions()).plan(context, log, Clock())
         with clock.part("rest"):

@@ -151,14 +151,18 @@ def ask(models: Sequence[LoadedModel], questions: int, seed: int, path: Path) ->
 
 
 def ask_missing(
-    models: Sequence[LoadedModel], questions: int, seed: int, done: Collection[str] = (), batch: int = BATCH
+    models: Sequence[LoadedModel],
+    questions: int,
+    seed: int,
+    row_keys: Collection[str] = (),
+    batch: int = BATCH,
 ) -> Iterator[tuple[list[dict[str, Any]], Progress]]:
-    """The rows of what is not ``done``, ``batch`` questions of a model at a time."""
+    """The rows that are missing from ``row_keys``, ``batch`` questions of a model at a time."""
     total, finished = len(models) * questions, 0
     for model in models:
         arms = arms_of(model)
         keys = [row_key(model, arms, seed, index) for index in range(questions)]
-        missing = [index for index in range(questions) if keys[index] not in done]
+        missing = [index for index in range(questions) if keys[index] not in row_keys]
         finished += questions - len(missing)
         for at in range(0, len(missing), batch):
             part = missing[at : at + batch]
@@ -272,10 +276,10 @@ def record_of_rows(
         arms += model_arms
         keys |= {row_key(model, model_arms, seed, index): index for index in range(questions)}
     labels = [arm.label for arm in arms]
-    twice = sorted({label for label in labels if labels.count(label) > 1})
-    if twice:
+    duplicates = sorted({label for label in labels if labels.count(label) > 1})
+    if duplicates:
         raise OptionError(
-            f"Two sets of weights give an arm of the name {twice[0]!r}. Name each kind of weights once.",
+            f"Two sets of weights give an arm of the name {duplicates[0]!r}. Name each kind of weights once.",
             field="documents.links",
         )
     shape = (len(arms), questions)

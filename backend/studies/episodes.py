@@ -69,14 +69,14 @@ def copied(plan: Plan, total: int) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
-def repeated(ids: Sequence[int], seen: set[tuple[int, ...]], size: int) -> int:
-    """Tokens that stand in a run of ``size`` which ``seen`` holds; adds the prompt's own runs to it."""
+def repeated(ids: Sequence[int], earlier: set[tuple[int, ...]], size: int) -> int:
+    """Tokens that stand in a run of ``size`` which ``earlier`` holds; adds the prompt's own runs to it."""
     covered = np.zeros(len(ids), dtype=bool)
     grams = [tuple(ids[at : at + size]) for at in range(len(ids) - size + 1)]
     for at, gram in enumerate(grams):
-        if gram in seen:
+        if gram in earlier:
             covered[at : at + size] = True
-    seen.update(grams)
+    earlier.update(grams)
     return int(covered.sum())
 
 
@@ -103,9 +103,9 @@ def entropy(texts: Sequence[Sequence[int]]) -> float:
     """Mean over places of the entropy, in nats, of the tokens that the texts have there; an ended text has
     none."""
     longest = max((len(t) for t in texts), default=0)
-    each = []
+    entropies = []
     for place in range(longest):
         tokens = [t[place] if place < len(t) else None for t in texts]
         shares = np.array([tokens.count(token) for token in set(tokens)]) / len(tokens)
-        each.append(float(-(shares * np.log(shares)).sum()))
-    return float(np.mean(each)) if each else 0.0
+        entropies.append(float(-(shares * np.log(shares)).sum()))
+    return float(np.mean(entropies)) if entropies else 0.0

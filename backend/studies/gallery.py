@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -71,10 +71,8 @@ def try_example(model: LoadedModel, preset: Preset, example: Example) -> RunReco
         decoding=Decoding(max_new_tokens=preset.pipeline.longest_answer),
         probe_offsets=False,
     )
-    for event in LabSession(model).run(request):
-        if isinstance(event, RunDone):
-            return event.record
-    raise AssertionError("a run that was not cancelled ends in a record")
+    [record] = [event.record for event in LabSession(model).run(request) if isinstance(event, RunDone)]
+    return record
 
 
 def judge_example(preset: Preset, example: Example, record: RunRecord, name: str) -> GalleryEntry | None:
@@ -95,15 +93,15 @@ def search(
     model: LoadedModel, preset: Preset, examples: Iterator[Example], flips: int, harmless: int
 ) -> Iterator[GalleryEntry]:
     """The first entries of each effect among the examples, until there are enough of both."""
-    left = {"flip": flips, "harmless": harmless}
+    totals = {"flip": flips, "harmless": harmless}
+    missing = dict(totals)
     for example in examples:
-        if not any(left.values()):
+        if not any(missing.values()):
             return
         record = try_example(model, preset, example)
-        number = {key: total - left[key] + 1 for key, total in (("flip", flips), ("harmless", harmless))}
         entry = judge_example(preset, example, record, "")
-        if entry is None or not left[entry.effect]:
+        if entry is None or not missing[entry.effect]:
             continue
-        left[entry.effect] -= 1
-        name = f"{preset.pipeline.name}-{entry.effect}-{number[entry.effect]}"
-        yield GalleryEntry(**{**asdict(entry), "name": name})
+        missing[entry.effect] -= 1
+        number = totals[entry.effect] - missing[entry.effect]
+        yield replace(entry, name=f"{preset.pipeline.name}-{entry.effect}-{number}")

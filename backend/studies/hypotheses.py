@@ -84,23 +84,23 @@ def hypotheses(
     for choice in request.methods:
         _options(choice, request)
     file = RowFile(path)
-    done = file.resume()
+    rows = file.resume()
     questions = loop_questions(request.episodes, request.seed)
     keys = [_key(request, model, number) for number in range(len(questions))]
     for _, block in groupby(range(len(questions)), key=lambda n: n // request.memory):
         numbers = list(block)
-        while numbers and keys[numbers[-1]] in done:
+        while numbers and keys[numbers[-1]] in rows:
             numbers.pop()
         bench = Bench(engine, request)
         for number in numbers:
-            yield Progress(f"Episode {number + 1} of {len(questions)}", len(done), len(questions))
+            yield Progress(f"Episode {number + 1} of {len(questions)}", len(rows), len(questions))
             row = {"key": keys[number], "episode": number}
-            row |= as_json(bench.episode(number, questions[number], keys[number] in done))
-            if keys[number] not in done:
-                done[keys[number]] = row
+            row |= as_json(bench.episode(number, questions[number], keys[number] in rows))
+            if keys[number] not in rows:
+                rows[keys[number]] = row
                 file.append(row)
     tolerance = TOLERANCE[model.dtype]
-    yield record_of_rows(request, model.info, tolerance, moved_keys(model), (done[key] for key in keys))
+    yield record_of_rows(request, model.info, tolerance, moved_keys(model), (rows[key] for key in keys))
 
 
 def _key(request: HypothesesRequest, model: LoadedModel, number: int) -> str:
@@ -116,12 +116,12 @@ def _options(choice: MethodChoice, request: HypothesesRequest) -> Options:
 
 @dataclass
 class Runner:
-    """A method that lives with its own turns, and what of texts it has read."""
+    """A free-running method with its log; ``grams``: the token runs that it has read."""
 
     label: str
     method: Method
     log: SampleLog
-    seen: set[tuple[int, ...]] = field(default_factory=set)
+    grams: set[tuple[int, ...]] = field(default_factory=set)
 
 
 class Bench:
@@ -142,15 +142,15 @@ class Bench:
 
     def episode(self, number: int, example: Example, again: bool) -> dict[str, Any]:
         """Everything that is measured of one question; ``again``: only what fills the stores."""
-        wanted = self.request.reruns > number and not again
-        reruns = [self.rerun(runner, number, example) for runner in self.runners] if wanted else []
+        sampled = self.request.reruns > number and not again
+        reruns = [self.rerun(runner, number, example) for runner in self.runners] if sampled else []
         live: list[LiveStep] = []
-        shift = number % len(self.runners)  # nobody always goes first
+        shift = number % len(self.runners)  # no method always goes first
         for runner in self.runners[shift:] + self.runners[:shift]:
             live += self.live(runner, number, example)
         steps, candidates, tax = self.pinned.episode(self.pipeline, number, example, again)
-        found = {"live": live, "pinned": steps, "candidates": candidates, "reruns": reruns}
-        return found | {"boundary_tax": tax}
+        measured = {"live": live, "pinned": steps, "candidates": candidates, "reruns": reruns}
+        return measured | {"boundary_tax": tax}
 
     def live(self, runner: Runner, number: int, example: Example) -> list[LiveStep]:
         """One method through one episode."""
@@ -163,7 +163,7 @@ class Bench:
             out.append(
                 LiveStep(
                     number, runner.label, turn.number, len(ids), exact, grafted,
-                    repeated(ids, runner.seen, self.pinned.minimum_tokens), skipped, plan.state,
+                    repeated(ids, runner.grams, self.pinned.minimum_tokens), skipped, plan.state,
                     turn.clock.parts.get("match", 0.0), sum(turn.clock.parts.values()), turn.decode_ms,
                     right(turn.text, example.answer) if turn.last else None,
                 )
@@ -212,12 +212,12 @@ class Pinned:
         self, pipeline: Pipeline, number: int, example: Example, again: bool
     ) -> tuple[list[PinnedStep], list[Candidate], Tax]:
         """Measure an episode (not ``again``), then store what dense computed of it."""
-        read: list[Sequence[int]] = []
+        prompts: list[Sequence[int]] = []
         steps: list[PinnedStep] = []
         candidates: list[Candidate] = []
         decoding = Decoding(max_new_tokens=self.request.max_new_tokens)
         for turn in turns(self.engine, pipeline, self.log, example, self.dense, decoding):
-            read.append(turn.context.prompt.ids)
+            prompts.append(turn.context.prompt.ids)
             if not again:
                 logits = self._every_logit(turn.context)
                 [along] = self.engine.teacher_force([turn.prefill], turn.ids)
@@ -225,11 +225,11 @@ class Pinned:
                     steps.append(self._read(turn, number, setting, method, logits, along))
                 candidates += self._candidates(turn, number, logits, along)
             for keeper in self.keepers.values():
-                keeper.on_event(self._seen(turn, keeper), self.log)
-        return steps, candidates, self.engine.model.tokens.boundary_tax(*read)
+                keeper.on_event(self._prefilled(turn, keeper), self.log)
+        return steps, candidates, self.engine.model.tokens.boundary_tax(*prompts)
 
-    def _seen(self, turn: Turn, keeper: SegmentsMethod) -> Prefilled:
-        """Dense's pass as a keeper wants to see it: with the states at its cut, where it has one."""
+    def _prefilled(self, turn: Turn, keeper: SegmentsMethod) -> Prefilled:
+        """Dense's prefill for a keeper, with the hidden states at the keeper's cut layer if it has one."""
         cut = keeper.cut_layer(turn.context)
         if cut is None:
             return Prefilled(turn.context, turn.prefill.cache, True, turn.prefill.plan)
@@ -245,8 +245,8 @@ class Pinned:
     def _along(self, turn: Turn, read: Prefill, dense: Tensor) -> tuple[float, bool]:
         """Mean KL(dense || grafted) along dense's turn, and whether its tokens are the likeliest still."""
         [logits] = self.engine.teacher_force([read], turn.ids)
-        kept = logits[: len(turn.ids)].argmax(dim=1).tolist() == list(turn.ids)
-        return float(kl(dense, logits).mean()), kept
+        same = logits[: len(turn.ids)].argmax(dim=1).tolist() == list(turn.ids)
+        return float(kl(dense, logits).mean()), same
 
     def _read(
         self, turn: Turn, number: int, setting: Setting, method: SegmentsMethod, dense: Tensor, along: Tensor
@@ -273,13 +273,11 @@ class Pinned:
         return tuple(kl(dense[list(ends)], view.logits_at(ends)).tolist())
 
     def _candidates(self, turn: Turn, number: int, dense: Tensor, along: Tensor) -> list[Candidate]:
-        """Graft what is alike one by one (H3): of what is found from the smallest tau on, a seeded draw."""
+        """Graft similar spans one by one (H3): a seeded draw of those found with the smallest tau."""
         method = next(m for s, m in self.methods.items() if replace(s, tau=BASE.tau, halo=BASE.halo) == BASE)
         context, out = turn.context, []
-        ids, wide = (
-            context.prompt.ids,
-            method.store.under(replace(method.options.match_rules, tau=SMALLEST_TAU, context_tau=0.0)),
-        )
+        ids, rules = context.prompt.ids, method.options.match_rules
+        wide = method.store.under(replace(rules, tau=SMALLEST_TAU, context_tau=0.0))
         owner = Owner(self.log.domain, context.weights)
         candidates = []
         for _, best, _ in wide.find(owner, ids, method.cut(context)):
@@ -316,10 +314,10 @@ def moved_keys(model: LoadedModel, tokens: int = 24) -> tuple[Moved, ...]:
 
     at_start, out = keys(0), []
     for shift in (s for s in SHIFTS if s + tokens <= model.info.context_tokens):
-        there, turns_by = keys(shift), torch.full((tokens,), shift, device=model.device)
+        at_shift, turns_by = keys(shift), torch.full((tokens,), shift, device=model.device)
         apart = [
             float((rotate_layer(a, turns_by, rule).float() - b.float()).norm() / b.float().norm())
-            for a, b, rule in zip(at_start, there, model.rotation.layers, strict=True)
+            for a, b, rule in zip(at_start, at_shift, model.rotation.layers, strict=True)
         ]
         out.append(Moved(shift, max(apart)))
     return tuple(out)

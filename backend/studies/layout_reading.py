@@ -25,11 +25,11 @@ from backend.studies.logged_calls import LoggedCalls
 
 
 class BesideSession(LabSession):
-    """A session that compares dense's answer with another answer of dense's, to the texts in their own order.
+    """A session that compares dense's answer with dense's answer to the same texts in their own order.
 
     Args:
         model: as of any session.
-        other: that answer.
+        other: the answer to the texts in their own order.
         floor: largest logit difference between two ways of computing dense.
     """
 
@@ -70,11 +70,11 @@ class LayoutTrials:
     ) -> None:
         self.logged, self.layouts, self.budget_bytes = logged, layouts, budget_bytes
         self.methods = [method for method in methods if _needs_nothing(method)]
-        self._saved = {one.layout: layouts.saved(one.layout) for one in advice if one.layout != CUT}
+        self._saved = {row.layout: layouts.saved(row.layout) for row in advice if row.layout != CUT}
         self.proposed = tuple(
-            Proposed(one.layout, one.saved, one.of, one.calls)
-            for one in advice
-            if one.layout != CUT or self.methods
+            Proposed(row.layout, row.saved, row.of, row.calls)
+            for row in advice
+            if row.layout != CUT or self.methods
         )
 
     def rows(self, index: int, dense: Outcome, decoded: Decoded, floor: float) -> Iterator[LayoutRow]:
@@ -90,16 +90,16 @@ class LayoutTrials:
         """
         if index >= self.layouts.tried:
             return
-        read: dict[str, LayoutRow] = {}  # by what the model reads: two layouts may lay a call out alike
-        for one in self.proposed:
-            if one.layout == CUT:
+        rows: dict[str, LayoutRow] = {}  # by what the model reads: two layouts may lay a call out alike
+        for proposal in self.proposed:
+            if proposal.layout == CUT:
                 yield from self._cut(index)
                 continue
-            sections, saved = self.layouts.sections(one.layout, index), self._saved[one.layout]
+            sections, saved = self.layouts.sections(proposal.layout, index), self._saved[proposal.layout]
             assert saved is not None
-            if (key := repr(sections)) not in read:
-                read[key] = self._laid(index, sections, dense, decoded, floor)
-            yield replace(read[key], layout=one.layout, saved=int(saved[index]))
+            if (key := repr(sections)) not in rows:
+                rows[key] = self._laid(index, sections, dense, decoded, floor)
+            yield replace(rows[key], layout=proposal.layout, saved=int(saved[index]))
 
     def _laid(
         self, index: int, sections: Sequence[Section] | None, dense: Outcome, decoded: Decoded, floor: float

@@ -25,19 +25,20 @@ def log_gate(
     """
     logged = LoggedCalls(model, calls, [request.method], request)
     record = GateRecord(request, model.info, len(calls), logged.warmed)
-    chosen = sampled(logged.left, logged.agents, request.calls, request.seed, by_agent=not request.stop_early)
+    chosen = sampled(
+        logged.eligible, logged.agents, request.calls, request.seed, by_agent=not request.stop_early
+    )
     rows: list[GateRow] = []
     taxes: list[Tax | None] = []
     for number, index in enumerate(chosen if len(chosen) >= request.needed else ()):
-        yield Progress(
-            f"{number} calls compared, {sum(row.flipped for row in rows)} changed", number, len(chosen)
-        )
+        changed = sum(row.flipped for row in rows)
+        yield Progress(f"{number} calls compared, {changed} changed", number, len(chosen))
         row = GateRow(calls[index].where, logged.agents[index], logged.refused.get(index, ""))
         if not row.refused:
             try:
-                found = logged.read(index, LabSession(model, budget_bytes=budget_bytes))
-                row = _row_of(found, request.method.label, row)
-                taxes.append(found.boundary_tax)
+                run = logged.read(index, LabSession(model, budget_bytes=budget_bytes))
+                row = _row_of(run, request.method.label, row)
+                taxes.append(run.boundary_tax)
             except LabError as error:
                 row = replace(row, refused=str(error))
         rows.append(row)

@@ -63,31 +63,30 @@ def read_log(
     trials = None
     if request.layouts and xrayed is not None:
         trials = LayoutTrials(logged, *xrayed, request.methods, budget_bytes)
-    chosen = sampled(logged.left, logged.agents, request.sample, request.seed)
+    chosen = sampled(logged.eligible, logged.agents, request.sample, request.seed)
     refused: list[Refused] = []
     rows: list[ReadingRow] = []
     taxes: list[Tax | None] = []
     laid: list[LayoutRow] = []
     spent = 0
+    total = len(chosen)
     for number, index in enumerate(chosen):
         changed = sum(row.flipped for row in rows)
-        yield Progress(
-            f"{number} of {len(chosen)} calls read, {changed} answers changed", number, len(chosen)
-        )
+        yield Progress(f"{number} of {total} calls read, {changed} answers changed", number, total)
         try:
             if index in logged.refused:
                 refused.append(Refused(calls[index].where, logged.agents[index], logged.refused[index]))
                 continue
             if spent >= request.most_tokens:
                 break
-            said = model.tokens.encode(calls[index].output.strip())[: request.max_new_tokens]
-            session = LookingSession(model, said, budget_bytes)
+            answer = model.tokens.encode(calls[index].output.strip())[: request.max_new_tokens]
+            session = LookingSession(model, answer, budget_bytes)
             record = logged.read(index, session)
             spent += sum(len(record.prompts[outcome.prompt].token_ids) for outcome in record.outcomes)
             new = rows_of(record, session, calls[index], logged.agents[index])
             taxes.append(record.boundary_tax)
             if trials is not None:
-                yield Progress(f"{calls[index].where} in other layouts", number, len(chosen))
+                yield Progress(f"{calls[index].where} in other layouts", number, total)
                 dense, near = record.outcome(1, REFERENCE), record.outcomes[1].fidelity
                 assert session.dense is not None
                 assert near is not None
@@ -99,9 +98,7 @@ def read_log(
             continue
         for row in new:
             if row.flipped and not row.near_tie and request.blame_passes:
-                yield Progress(
-                    f"What changed the answer of {row.where} under {row.method}?", number, len(chosen)
-                )
+                yield Progress(f"What changed the answer of {row.where} under {row.method}?", number, total)
                 texts = record.prompts[record.outcome(1, row.method).prompt].texts
                 row = replace(row, blamed=_blamed(session, logged.request(index), texts, row, request))
             rows.append(row)
@@ -165,8 +162,8 @@ class LookingSession(LabSession):
             ids = dense.context.prompt.ids
             errors: list[float | None] = [None, None]
             if row.context.prompt.ids == ids:
-                found = cache_error(row.prefill.cache, dense.prefill.cache, len(ids), engine.model.rotation)
-                errors = [float(error.mean()) for error in found]
+                halves = cache_error(row.prefill.cache, dense.prefill.cache, len(ids), engine.model.rotation)
+                errors = [float(error.mean()) for error in halves]
             self.looks[row.run.choice.label] = Look(len(self._answer), mean, swapped, *errors)
 
 
@@ -195,19 +192,19 @@ def _blamed(
     choices = [verdict(text, request.same) for text in (row.dense, row.text)]
     if choices[0] == choices[1] and any(choices[0]):
         return Blamed(refused="Only words changed: what can be read off both answers is the same.")
-    asked = BlameRequest(
+    search = BlameRequest(
         run, row.method, run.pipeline.final, request.blame_passes, draws=DRAWS, seed=request.seed
     )
     try:
-        [found] = [step for step in blame(session, asked) if isinstance(step, BlameRecord)]
+        [record] = [step for step in blame(session, search) if isinstance(step, BlameRecord)]
     except LabError as error:
         return Blamed(refused=str(error))
     parts = tuple(
         BlamedPart(" ".join("".join(texts[p.start : p.end]).split())[:SHOWN], p.first, p.last, p.half)
-        for p in (found.found.parts if found.found else ())
+        for p in (record.found.parts if record.found else ())
     )
-    restored = sum(trial.restored for trial in found.random)
+    restored = sum(trial.restored for trial in record.random)
     return Blamed(
-        parts, found.share if parts else 0.0, restored, len(found.random), found.dense_token,
-        found.method_token,
+        parts, record.share if parts else 0.0, restored, len(record.random), record.dense_token,
+        record.method_token,
     )  # fmt: skip

@@ -1,8 +1,8 @@
 """A log's calls, sampled and read: what the gate and the X-ray with a model have in common.
 
-Every sampled call finds the same pools: those that the first calls with its template left. So calls are
-independent given these, and what is said of a share of them is of calls like those in the log. The exact
-prefix cache holds what the call's own session had sent before.
+Every sampled call finds the same pools: those that the first calls with its template left. Given these,
+calls are independent, so a measured share holds for calls like those in the log. The exact prefix cache holds
+what the call's own session had sent before.
 """
 
 import random
@@ -41,7 +41,7 @@ class LoggedCalls:
     Attributes:
         agents: of each call.
         refused: why calls cannot be read.
-        warmed: how many only fill pools; ``left`` are the others, which may be sampled.
+        warmed: how many only fill pools; ``eligible`` are the others, which may be sampled.
 
     Raises:
         OptionError: there are more calls than are held at once.
@@ -75,12 +75,12 @@ class LoggedCalls:
         }
         warmed = {index for first in self._warming.values() for index in first}
         self.warmed = len(warmed)
-        self.left = [index for index in range(len(calls)) if index not in warmed]
+        self.eligible = [index for index in range(len(calls)) if index not in warmed]
         self._by_beginnings = not all(cls.shares_texts for cls in classes[1:])
 
     def request(self, index: int) -> RunRequest:
         """A call as a run, answered greedily."""
-        return self._asked(self._pipelines[index], self._values[index], self.methods)
+        return self._as_run(self._pipelines[index], self._values[index], self.methods)
 
     def laid_out(
         self, index: int, sections: Sequence[Section] | None, methods: Sequence[MethodChoice], *,
@@ -93,9 +93,9 @@ class LoggedCalls:
         """
         longest = self.sampling.max_new_tokens
         pipeline, values = self.whole.pipeline(index, longest, sections, paragraphs=paragraphs)
-        return self._asked(replace(pipeline, scoring=self.sampling.same), values, with_reference(methods))
+        return self._as_run(replace(pipeline, scoring=self.sampling.same), values, with_reference(methods))
 
-    def _asked(
+    def _as_run(
         self, pipeline: Pipeline, values: dict[str, str], methods: Sequence[MethodChoice]
     ) -> RunRequest:
         decoding = Decoding(self.sampling.max_new_tokens, seed=self.sampling.seed)
@@ -124,9 +124,9 @@ class LoggedCalls:
         """Put into the exact prefix cache what it would hold of this call's beginning, had it seen all
         earlier calls of the session. That is a beginning of one of them, and its keys and values depend on
         nothing behind it, so reading it alone is enough."""
-        mine = list(_texts(self.calls[index]))
+        texts = list(_texts(self.calls[index]))
         earlier = [
-            (_alike(mine, _texts(self.calls[i])), i)
+            (_alike(texts, _texts(self.calls[i])), i)
             for i in range(index)
             if i in self._pipelines and self.calls[i].session == self.calls[index].session
         ]
@@ -156,12 +156,12 @@ def _texts(call: Call) -> Iterator[str]:
     yield from (f"{message.role}\n{message.text}" for message in call.messages)
 
 
-def _alike(mine: Sequence[str], others: Iterator[str]) -> tuple[int, int]:
+def _alike(texts: Sequence[str], others: Iterator[str]) -> tuple[int, int]:
     """How many texts two calls begin with alike, and how many characters of the next."""
-    for number, (one, other) in enumerate(zip(mine, others, strict=False)):
+    for number, (one, other) in enumerate(zip(texts, others, strict=False)):
         if one != other:
             return number, _common(one, other)
-    return len(mine), 0
+    return len(texts), 0
 
 
 def _common(one: Sequence[Any], other: Sequence[Any]) -> int:
@@ -171,25 +171,25 @@ def _common(one: Sequence[Any], other: Sequence[Any]) -> int:
 
 
 def sampled(
-    left: Sequence[int], agents: Sequence[str], count: int, seed: int, *, by_agent: bool = True
+    eligible: Sequence[int], agents: Sequence[str], count: int, seed: int, *, by_agent: bool = True
 ) -> list[int]:
     """Calls in the order in which they are read.
 
     Args:
-        left: those that may be sampled.
+        eligible: those that may be sampled.
         agents: of every call of the log.
-        count: most that are wanted.
-        by_agent: every agent's share of them is as in the log; else any call is like any other, which a
-            test that may stop after each of them needs.
+        count: of the sampled calls, at most.
+        by_agent: agents have the same shares as in the log; else calls are drawn regardless of agent, as a
+            test needs that may stop after any call.
     """
     rng = random.Random(f"gate:{seed}")
-    count = min(count, len(left))
+    count = min(count, len(eligible))
     if not by_agent:
-        return rng.sample(left, count)
+        return rng.sample(eligible, count)
     of_agent: dict[str, list[int]] = defaultdict(list)
-    for index in left:
+    for index in eligible:
         of_agent[agents[index]].append(index)
-    exact = {agent: count * len(own) / max(1, len(left)) for agent, own in of_agent.items()}
+    exact = {agent: count * len(own) / max(1, len(eligible)) for agent, own in of_agent.items()}
     share = {agent: int(part) for agent, part in exact.items()}
     for agent in sorted(exact, key=lambda a: (share[a] - exact[a], a))[: count - sum(share.values())]:
         share[agent] += 1

@@ -24,7 +24,7 @@ from backend.records.prompt import Span
 History = Sequence[Sequence[PromptInContext]]
 Planner = Callable[[PromptInContext], Plan]
 #: An offset below this share of the vector's length is rounding: it has no direction to be compared.
-SILENT = 1e-4
+ROUNDING = 1e-4
 
 #: Rows of Fig. A.12 that are estimates, each from the other samples alone: KVCOMM's options.
 ESTIMATES: dict[str, dict[str, Any]] = {
@@ -44,17 +44,17 @@ def approximate(engine: Engine, history: History, log: SampleLog) -> Generator[P
     """Estimate each request's offsets from the others' samples; yields progress, returns the comparison."""
     agents = tuple(dict.fromkeys(c.prompt.agent for contexts in history for c in contexts))
     shape = (len(METHODS), len(agents), len(PARTS), 2, engine.model.info.layers)
-    sums = {name: np.zeros(shape) for name in ("cosine", "heard", "cache_cosine", "error", "offset")}
+    sums = {name: np.zeros(shape) for name in ("cosine", "significant", "cache_cosine", "error", "offset")}
     tokens = np.zeros((len(agents), len(PARTS)), dtype=np.int64)
     unmatched = np.zeros_like(tokens)
     planners = [_planner(name, history, log) for name in METHODS]
-    asked = _leave_one_out("softmax", history)
+    estimator = _LeaveOneOut("softmax", history)
     for number, contexts in enumerate(history):
         yield Progress(f"Estimating request {number + 1} of {len(history)}", number, len(history))
         for context in contexts:
             at = agents.index(context.prompt.agent)
-            # who has an anchor is the same under every weighing
-            matched = set(asked.matches(context, log))
+            # whether a text has an anchor does not depend on the weighing
+            matched = set(estimator.matches(context, log))
             spans = []
             for part, name, span, offset, base in _real(context):
                 # the last token is always forwarded, so nothing of it is estimated
@@ -68,14 +68,14 @@ def approximate(engine: Engine, history: History, log: SampleLog) -> Generator[P
                     for name, value in _compared(engine, cache, place, offset, base).items():
                         sums[name][row, at, part] += value
     with np.errstate(invalid="ignore", divide="ignore"):
-        seen = tokens[None, :, :, None, None]
+        counts = tokens[None, :, :, None, None]
         return Approximated(
             tuple(METHODS),
             agents,
-            cosine=sums["cosine"] / sums["heard"],
-            cache_cosine=sums["cache_cosine"] / seen,
-            error=sums["error"] / seen,
-            offset=(sums["offset"] / seen)[0],
+            cosine=sums["cosine"] / sums["significant"],
+            cache_cosine=sums["cache_cosine"] / counts,
+            error=sums["error"] / counts,
+            offset=(sums["offset"] / counts)[0],
             tokens=tokens,
             unmatched=unmatched,
         )
@@ -85,12 +85,13 @@ class _LeaveOneOut:
     """KVCOMM with every sample of the history as an anchor of every other (a pool never gives a sample
     itself), whatever its gate would say."""
 
-    def __init__(self, method: KVCommMethod, history: History) -> None:
-        self.method = method
+    def __init__(self, name: str, history: History) -> None:
+        options = make_options("kvcomm", ESTIMATES[name])
+        self.method = KVCommMethod(options)  # type: ignore[arg-type]
         for contexts in history:
             for context in contexts:
-                for name, sample in context.samples.items():
-                    method.pool(name).uses[sample.number] = 0
+                for placeholder, sample in context.samples.items():
+                    self.method.pool(placeholder).uses[sample.number] = 0
 
     def matches(self, context: PromptInContext, log: SampleLog) -> dict[str, Match]:
         """The anchors of each placeholder that has some as long, and their weights."""
@@ -98,20 +99,15 @@ class _LeaveOneOut:
         return {name: match for name, match in matches.items() if match is not None}
 
 
-def _leave_one_out(name: str, history: History) -> _LeaveOneOut:
-    options = make_options("kvcomm", ESTIMATES[name])
-    return _LeaveOneOut(KVCommMethod(options), history)  # type: ignore[arg-type]
-
-
 def _planner(name: str, history: History, log: SampleLog) -> Planner:
     """What a row of Fig. A.12 does to a prompt."""
     method, options = METHODS[name]
     if name not in ESTIMATES:
-        made = method_class(method)(make_options(method, options))
-        return lambda context: made.plan(context, log, Clock())
-    asked = _leave_one_out(name, history)
+        copier = method_class(method)(make_options(method, options))
+        return lambda context: copier.plan(context, log, Clock())
+    estimator = _LeaveOneOut(name, history)
     return lambda context: Plan(
-        asked.method.steps(context, asked.matches(context, log)), "reused", "leave one out"
+        estimator.method.steps(context, estimator.matches(context, log)), "reused", "leave one out"
     )
 
 
@@ -120,9 +116,9 @@ def _real(context: PromptInContext) -> Iterator[tuple[int, str, Span, Offset, KV
     offset, and what the offset is relative to."""
     places = {span.name: span for span in context.prompt.spans}
     for name, sample in context.samples.items():
-        seen = sample.offsets[context.prompt.agent]
-        yield 0, name, places[name], seen.placeholder, sample.base
-        for follower, offset in seen.followers.items():
+        offsets = sample.offsets[context.prompt.agent]
+        yield 0, name, places[name], offsets.placeholder, sample.base
+        for follower, offset in offsets.followers.items():
             yield 1, name, places[follower], offset, context.prefix_bases[follower]
 
 
@@ -130,28 +126,29 @@ def _real(context: PromptInContext) -> Iterator[tuple[int, str, Span, Offset, KV
 def _compared(
     engine: Engine, cache: KVCache, place: slice, offset: Offset, base: KVSegment
 ) -> dict[str, NDArray[np.float64]]:
-    """Sums over a span's tokens, (2, layers), of what :class:`Approximated` holds means of; ``heard`` counts
-    the tokens whose real offset is more than rounding. An estimate that is rounding has a cosine of 0."""
+    """Sums over a span's tokens, (2, layers), of what :class:`Approximated` holds means of; ``significant``
+    counts the tokens whose true offset is more than rounding. An estimate that is rounding has a cosine of 0.
+    """
     placed = cache.segment(place.start, place.stop, engine.model.rotation, exact=False, context="")
     count = place.stop - place.start
     out: dict[str, list[Tensor]] = {}
-    for mine, real, ground in (
+    for cached, real, ground in (
         (placed.keys, offset.keys, base.keys),
         (placed.values, offset.values, base.values),
     ):
-        made, true, old = (x[:, :, :count].float().transpose(1, 2).flatten(2) for x in (mine, real, ground))
-        least = SILENT * (old + true).norm(dim=-1)
-        heard = true.norm(dim=-1) > least
-        aimed = heard & ((made - old).norm(dim=-1) > least)
+        made, true, old = (x[:, :, :count].float().transpose(1, 2).flatten(2) for x in (cached, real, ground))
+        least = ROUNDING * (old + true).norm(dim=-1)
+        significant = true.norm(dim=-1) > least
+        comparable = significant & ((made - old).norm(dim=-1) > least)
         cosine = functional.cosine_similarity(made - old, true, dim=-1)
-        found = {
-            "cosine": torch.where(aimed, cosine, 0.0),
-            "heard": heard,
+        measures = {
+            "cosine": torch.where(comparable, cosine, 0.0),
+            "significant": significant,
             "cache_cosine": functional.cosine_similarity(made, old + true, dim=-1),
             "error": (made - old - true).norm(dim=-1),
             "offset": true.norm(dim=-1),
         }
-        for name, values in found.items():
+        for name, values in measures.items():
             out.setdefault(name, []).append(values.double().sum(dim=1).cpu())
     return {name: torch.stack(parts).numpy() for name, parts in out.items()}
 

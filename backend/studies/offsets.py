@@ -76,15 +76,14 @@ def offset_study(
     alone, _ = engine.prefill((*bos, *segment))
     twin_ids, distance = nearest_tokens(model, segment)
     twins_alone = replaced(engine, alone, len(bos), twin_ids)
-    found: dict[str, list[Tensor]] = {"keys": [], "values": [], "unmoved": []}
+    norms: dict[str, list[Tensor]] = {"keys": [], "values": [], "unmoved": []}
     twins: dict[str, list[Tensor]] = {"keys": [], "values": [], "unmoved": []}
     for number, prefix in enumerate(prefixes, 1):
         yield Progress(f"Behind prefix {number} of {len(prefixes)}", number - 1, len(prefixes))
         cache, _ = engine.prefill((*prefix, *segment))
-        for name, norms in offset_norms(cache, len(prefix), alone, len(bos), len(segment), model).items():
-            found[name].append(norms)
-        there = replaced(engine, cache, len(prefix), twin_ids)
-        for name, part in there.items():
+        for name, part in offset_norms(cache, len(prefix), alone, len(bos), len(segment), model).items():
+            norms[name].append(part)
+        for name, part in replaced(engine, cache, len(prefix), twin_ids).items():
             twins[name].append((part - twins_alone[name]).flatten(-2).norm(dim=-1))
     samples = approximated = None
     read: list[Sequence[int]] = [(*prefix, *segment) for prefix in prefixes]
@@ -113,9 +112,9 @@ def offset_study(
         ),
         samples=samples,
         approximated=approximated,
-        keys=to_numpy(torch.stack(found["keys"])),
-        values=to_numpy(torch.stack(found["values"])),
-        unmoved=to_numpy(torch.stack(found["unmoved"])),
+        keys=to_numpy(torch.stack(norms["keys"])),
+        values=to_numpy(torch.stack(norms["values"])),
+        unmoved=to_numpy(torch.stack(norms["unmoved"])),
         wall_ms=(time.perf_counter() - began) * 1e3,
     )
 
@@ -185,7 +184,7 @@ def needed_bytes(model: LoadedModel, request: OffsetRequest, tokens: int, prefix
     caches = (longest + 6 * tokens) * info.kv_bytes_per_token  # fp32 copies of a segment among them
     twins = max(TWIN_BYTES, (longest + 1) * info.kv_bytes_per_token)
     record = 4 * info.layers * tokens * (3 * len(prefixes) * (info.kv_heads + 1) + 2 * info.kv_heads)
-    held = 0
+    request_tokens = 0
     if request.pipeline is not None:
         pipeline = request.pipeline
         for values in request.values:
@@ -195,8 +194,8 @@ def needed_bytes(model: LoadedModel, request: OffsetRequest, tokens: int, prefix
                     for p, reader in pipeline.edges
                     if reader == agent
                 )
-                held += 3 * (model.count_tokens(pipeline, agent, values) + answers)
-    return caches + twins + record + held * info.kv_bytes_per_token
+                request_tokens += 3 * (model.count_tokens(pipeline, agent, values) + answers)
+    return caches + twins + record + request_tokens * info.kv_bytes_per_token
 
 
 def nearest_tokens(model: LoadedModel, ids: Sequence[int]) -> tuple[list[int], Tensor]:
@@ -222,9 +221,9 @@ def offset_norms(
         tokens: of the segment.
         model: for the rotation.
     """
-    here = cache.segment(start, start + tokens, model.rotation, exact=True, context="")
+    segment = cache.segment(start, start + tokens, model.rotation, exact=True, context="")
     base = alone.segment(first, first + tokens, model.rotation, exact=True, context="")
-    offset = KVOffset(here.keys.float() - base.keys.float(), here.values.float() - base.values.float())
+    offset = KVOffset(segment.keys.float() - base.keys.float(), segment.values.float() - base.values.float())
     as_it_lies = cache.keys[:, 0, :, start : start + tokens].float()
     unmoved = as_it_lies - alone.keys[:, 0, :, first : first + tokens].float()
     norms = {"keys": offset.keys, "values": offset.values, "unmoved": unmoved}
@@ -251,9 +250,9 @@ def replaced(engine: Engine, cache: KVCache, start: int, twins: Sequence[int]) -
         room = lengths[-1]
         rows = model.new_cache(room + 1, rows=len(part))
         for row, length in enumerate(lengths):
-            for mine, theirs in ((rows.keys, cache.keys), (rows.values, cache.values)):
-                mine[:, row, :, : room - length] = 0
-                mine[:, row, :, room - length : room] = theirs[:, 0, :, :length]
+            for target, source in ((rows.keys, cache.keys), (rows.values, cache.values)):
+                target[:, row, :, : room - length] = 0
+                target[:, row, :, room - length : room] = source[:, 0, :, :length]
         rows.length = room
         ids = torch.tensor(part, device=model.device)[:, None]
         engine.forward(ids, rows, padding=[room - length for length in lengths])
@@ -301,8 +300,8 @@ def sample_offsets(history: History) -> SampleOffsets:
         for context in contexts:
             agent = context.prompt.agent
             for sample in context.samples.values():
-                seen = sample.offsets[agent]
-                for part, offset in ((0, seen.placeholder), *((1, f) for f in seen.followers.values())):
+                offsets = sample.offsets[agent]
+                for part, offset in ((0, offsets.placeholder), *((1, f) for f in offsets.followers.values())):
                     facts.append((agent, number, part, offset.tokens))
                     keys.append(_token_norms(offset.keys))
                     values.append(_token_norms(offset.values))

@@ -35,7 +35,7 @@ from backend.session.study import study
 
 MAX_PREFIX_TOKENS = 2000
 BATCH_TOKENS = 4096  # forwarded at once
-HEAP_SAMPLE = 256  # tokens that are asked how many others lie beside them
+HEAP_SAMPLE = 256  # tokens whose neighbours are counted
 BLOCK_ROWS = 1024  # of the distances between tokens, at once
 
 
@@ -62,19 +62,16 @@ def proximity(model: LoadedModel, request: ProximityRequest) -> Iterator[Progres
     sampled, pairs, embedding = nearest_pairs(model, request)
     unique, places = np.unique(pairs, return_inverse=True)
     places = places.reshape(pairs.shape)
-    seen: list[LastToken] = []
+    readings: list[LastToken] = []
     for number, prefix in enumerate(prefixes, 1):
         parts = []
         rows = max(1, BATCH_TOKENS // (len(prefix) + 1))
         for at in range(0, len(unique), rows):
             yield Progress(f"Behind prefix {number} of 2", at + (number - 1) * len(unique), 2 * len(unique))
             parts.append(last_tokens(model, prefix, unique[at : at + rows].tolist()))
-        seen.append(
-            LastToken(
-                *(torch.cat([getattr(p, name) for p in parts], 1) for name in ("hidden", "keys", "values"))
-            )
-        )
-    a, b = seen
+        names = ("hidden", "keys", "values")
+        readings.append(LastToken(*(torch.cat([getattr(p, name) for p in parts], 1) for name in names)))
+    a, b = readings
     first, second = torch.from_numpy(places[:, 0]), torch.from_numpy(places[:, 1])
 
     def apart(x: Tensor) -> Tensor:
@@ -110,7 +107,7 @@ def proximity(model: LoadedModel, request: ProximityRequest) -> Iterator[Progres
 def _check(model: LoadedModel, request: ProximityRequest) -> list[list[int]]:
     """The two prefixes as token ids."""
     check_ranges(request, LIMITS, "proximity")
-    found = []
+    prefixes = []
     for letter, text in (("A", request.prefix_a), ("B", request.prefix_b)):
         ids = [*model.tokens.bos, *model.tokens.encode(text)]
         limit = min(MAX_PREFIX_TOKENS, model.info.context_tokens - 1)
@@ -119,13 +116,13 @@ def _check(model: LoadedModel, request: ProximityRequest) -> list[list[int]]:
                 f"Prefix {letter} has {len(ids):,} tokens; 1 to {limit:,} are allowed. Change the text.",
                 field=f"proximity.prefix_{letter.lower()}",
             )
-        found.append(ids)
-    if found[0] == found[1]:
+        prefixes.append(ids)
+    if prefixes[0] == prefixes[1]:
         raise OptionError(
             "Prefix B is the same text as prefix A, so nothing changes between them. Change one of them.",
             field="proximity.prefix_b",
         )
-    return found
+    return prefixes
 
 
 def trained_vocabulary(model: LoadedModel) -> tuple[Tensor, NDArray[np.int64]]:
@@ -224,8 +221,8 @@ def proposition_bound(hidden: Tensor, keys: Tensor) -> Tensor:
 def spearman(embedding: Floats, distances: Floats, scale: float | None = None) -> Correlation:
     """Rank correlation of the embedding distance with each layer's distances, with 95% intervals.
 
-    A layer whose distances are all alike to rounding has none. ``scale``: of what they were computed from,
-    which their rounding goes by; the largest of them when absent.
+    A layer whose distances are equal up to rounding has none. ``scale``: the largest of the numbers that the
+    distances were computed from, which sets the rounding; the largest distance when absent.
     """
     rho = np.full(len(distances), np.nan)
     rounding = 1e-4 * max(1e-9, float(np.abs(distances).max()) if scale is None else scale)

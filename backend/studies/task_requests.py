@@ -15,8 +15,8 @@ def as_request(
 ) -> RunRequest:
     """A document as a pipeline of one agent, every named piece a placeholder of its own.
 
-    The question keeps its name, by which methods tell it from the texts that stand side by side; with
-    ``own_names`` all do, where none is called as an agent's answer is.
+    The question keeps its name, by which methods distinguish it from the parallel texts. With ``own_names``
+    all pieces do; none of them may be named like an agent's answer.
     """
     names = {
         i: piece.name if own_names or piece.name == QUESTION else f"value_{i}"

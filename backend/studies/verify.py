@@ -41,9 +41,9 @@ def verify_run(model: LoadedModel, record: RunRecord, name: str) -> Verified:
     skipped = tuple(label for label in record.labels[1:] if revised or label in pooled)
     methods = tuple(m for m in record.request.methods if m.label not in skipped)
     request = replace(record.request, methods=methods, probe_offsets=False, probe_attention=False)
-    [again] = [e.record for e in LabSession(model).run(request) if isinstance(e, RunDone)]
+    [repetition] = [e.record for e in LabSession(model).run(request) if isinstance(e, RunDone)]
     differs = []
-    for outcome in again.outcomes:
+    for outcome in repetition.outcomes:
         before = record.outcome(outcome.agent, outcome.method)
         if before.token_ids.tolist() != outcome.token_ids.tolist():
             differs.append(
@@ -63,13 +63,13 @@ def verify_gallery(model: LoadedModel, weights: str, entries: tuple[GalleryEntry
     for entry in entries:
         preset = load_preset(entry.preset)
         record = try_example(model, preset, entry.example)
-        now = judge_example(preset, entry.example, record, entry.name)
+        repetition = judge_example(preset, entry.example, record, entry.name)
         final = preset.pipeline.final
-        said = {label: record.outcome(final, label).answer for label in ("dense", "naive")}
+        answers = {label: record.outcome(final, label).answer for label in ("dense", "naive")}
         differs = (
             ()
-            if now == entry
-            else (f"{entry.dense!r} and {entry.reused!r}, now {said['dense']!r} and {said['naive']!r}",)
+            if repetition == entry
+            else (f"{entry.dense!r} and {entry.reused!r}, now {answers['dense']!r} and {answers['naive']!r}",)
         )
         yield Verified(entry.name, differs)
 

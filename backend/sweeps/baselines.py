@@ -18,23 +18,23 @@ from backend.records.sweep import Axis, Baseline
 FIELD = "against"
 
 
-def read_against(given: object, axes: Mapping[Axis, Sequence[str | int | float]]) -> tuple[Baseline, ...]:
+def read_against(value: object, axes: Mapping[Axis, Sequence[str | int | float]]) -> tuple[Baseline, ...]:
     """The baselines of a sweep.
 
     Args:
-        given: what the file says.
+        value: of the file's key.
         axes: the values that the sweep has on each axis; the first method is dense.
 
     Raises:
-        OptionError: it names what the sweep has not, or nothing to compare with it, or something twice.
+        OptionError: a baseline is not in the sweep, has nothing to be compared with, or is named twice.
     """
-    rows = given if isinstance(given, list) else [given]
+    rows = value if isinstance(value, list) else [value]
     baselines: list[Baseline] = []
     for row in rows:
-        one = Baseline("method", axes["method"][0]) if row == "dense" else _baseline(row, axes)
-        if one in baselines:
-            raise OptionError(f"against has {one} twice. Remove one.", field=FIELD)
-        baselines.append(one)
+        baseline = Baseline("method", axes["method"][0]) if row == "dense" else _baseline(row, axes)
+        if baseline in baselines:
+            raise OptionError(f"against has {baseline} twice. Remove one.", field=FIELD)
+        baselines.append(baseline)
     if not baselines:
         raise OptionError("against is an empty list. Name a baseline, or leave the key out.", field=FIELD)
     return tuple(baselines)
@@ -48,17 +48,17 @@ def _baseline(row: Any, axes: Mapping[Axis, Sequence[str | int | float]]) -> Bas
             field=FIELD,
         )
     [(axis, value)] = row.items()
-    known, inner = axes[axis], f"{FIELD}.{axis}"
-    if len(known) < 2:
+    values, inner = axes[axis], f"{FIELD}.{axis}"
+    if len(values) < 2:
         raise OptionError(
             f"against has {show(axis)}, but the lines of this sweep do not differ in it. Give it more "
             "values, or leave this baseline out.",
             field=inner,
         )
-    same = [k for k in known if k == _as_labelled(axis, value) and not isinstance(value, bool)]
+    same = [k for k in values if k == _as_labelled(axis, value) and not isinstance(value, bool)]
     if not same:
         raise OptionError(
-            f"{inner} is {show(value)}; this sweep has {', '.join(map(str, known))}. Choose one of them.",
+            f"{inner} is {show(value)}; this sweep has {', '.join(map(str, values))}. Choose one of them.",
             field=inner,
         )
     return Baseline(axis, same[0])

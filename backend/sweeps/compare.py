@@ -27,29 +27,29 @@ from backend.sweeps.summary import by_line, median, problem_of
 Rows = Mapping[tuple[int, int], Row]  # by seed and problem
 
 
-def compare(done: SweepDone) -> Compared:
+def compare(result: SweepDone) -> Compared:
     """Every line with its baselines, baseline by baseline, and what cannot be compared."""
-    lines = {place: {problem_of(row): row for row in rows} for place, rows in by_line(done).items()}
+    lines = {place: {problem_of(row): row for row in rows} for place, rows in by_line(result).items()}
     tests: list[Comparison] = []
     left_out: list[str] = []
-    seen: set[frozenset[tuple[Cell, str]]] = set()
-    for baseline in done.against:
+    pairs: set[frozenset[tuple[Cell, str]]] = set()
+    for baseline in result.against:
         counterparts = 0
-        for place, mine in lines.items():
+        for place, own in lines.items():
             other = baseline.of(*place)
             if other == place or other not in lines:
                 continue
             counterparts += 1
             pair = frozenset((place, other))
-            if pair in seen:
+            if pair in pairs:
                 continue
-            seen.add(pair)
-            if _same_problems(mine, lines[other]):
-                tests += _tested(place, mine, lines[other], baseline, done)
+            pairs.add(pair)
+            if _same_problems(own, lines[other]):
+                tests += _tested(place, own, lines[other], baseline, result)
             else:
-                label = place[0].label(done.line_cells)
+                label = place[0].label(result.line_cells)
                 left_out.append(f"{label} is not compared with {baseline}: their problems are not the same.")
-        if done.complete and not counterparts and baseline.axis != "method":
+        if result.complete and not counterparts and baseline.axis != "method":
             left_out.append(
                 f"Nothing is compared with {baseline}: no line differs from another in that alone."
             )
@@ -69,17 +69,17 @@ def _same_problems(rows: Rows, other: Rows) -> bool:
 
 
 def _tested(
-    place: tuple[Cell, str], mine: Rows, other: Rows, baseline: Baseline, done: SweepDone
+    place: tuple[Cell, str], own: Rows, other: Rows, baseline: Baseline, result: SweepDone
 ) -> list[Comparison]:
     """The comparison; none while the two have no problem in common."""
     cell, method = place
-    pairs = [(mine[n], other[n]) for n in sorted(mine.keys() & other.keys())]
+    pairs = [(own[n], other[n]) for n in sorted(own.keys() & other.keys())]
     if not pairs:
         return []
     judged = [(a, b) for a, b in pairs if a.correct is not None and b.correct is not None]
     only_other = sum(bool(b.correct and not a.correct) for a, b in judged)
     only_mine = sum(bool(a.correct and not b.correct) for a, b in judged)
-    if done.warmups > 1:
+    if result.warmups > 1:
         right = wilcoxon(
             _by_warmup(judged, lambda a, b: float(a.correct or 0) - float(b.correct or 0), statistics.mean)
         )
@@ -90,7 +90,7 @@ def _tested(
     return [
         Comparison(
             cell=cell,
-            label=cell.label(done.line_cells),
+            label=cell.label(result.line_cells),
             method=method,
             axis=baseline.axis,
             mine=method if baseline.axis == "method" else getattr(cell, baseline.axis),
@@ -127,12 +127,12 @@ def mcnemar(only_one: int, only_other: int) -> float:
 
 def wilcoxon(differences: Sequence[float]) -> float:
     """Two-sided p that paired differences lie around zero (Wilcoxon's signed ranks, zeros dropped)."""
-    other = [d for d in differences if d]
-    if not other:
+    nonzero = [d for d in differences if d]
+    if not nonzero:
         return 1.0
     with warnings.catch_warnings():  # it says that ties make p approximate
         warnings.simplefilter("ignore")
-        return float(stats.wilcoxon(other).pvalue)
+        return float(stats.wilcoxon(nonzero).pvalue)
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:

@@ -169,11 +169,11 @@ def with_examples(problems: Sequence[Problem], count: int = EXAMPLES) -> list[Pr
     def behind(at: int) -> Iterator[Problem]:
         steps = range(1, min(len(problems), 4 * count))  # no further: a file may hold one text many times
         others = (problems[(at + step) % len(problems)] for step in steps)
-        return islice((one for one in others if one.question != problems[at].question), count)
+        return islice((other for other in others if other.question != problems[at].question), count)
 
     return [
         problem if problem.documents else replace(
-            problem, documents=tuple(f"{one.question}\nSummary: {one.golds[0]}" for one in behind(at))
+            problem, documents=tuple(f"{e.question}\nSummary: {e.golds[0]}" for e in behind(at))
         )
         for at, problem in enumerate(problems)
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Literal
 
 from backend.records.sweep import Cell
 from backend.sweeps.data_rows import parquet_module
-from backend.sweeps.rows import COLUMNS, Row
+from backend.sweeps.rows import COLUMNS, TRUTHS, Row, sql_type
 
 ExportFormat = Literal["csv", "parquet"]
 
@@ -42,8 +42,6 @@ def export(rows: Sequence[tuple[Cell, str, Row]], path: Path, format: ExportForm
 def _schema() -> object:
     """Types from the columns, so that a column of None has one too."""
     import pyarrow
-
-    from backend.sweeps.rows import TRUTHS, sql_type
 
     kinds = {"TEXT": pyarrow.string(), "INTEGER": pyarrow.int64(), "REAL": pyarrow.float64()}
     return pyarrow.schema(

@@ -1,10 +1,10 @@
 """The frontier of tokens computed and answers flipped, found by successive halving over a sweep's methods.
 
-Round after round the number of problems doubles and the better half of the compositions stays (Jamieson and
-Talwalkar 2016, "Non-stochastic best arm identification and hyperparameter optimization"). Better is who flips
-the least beyond what another one flips at no greater cost, so the whole frontier stays, not one corner of it.
-A round is a sweep over fewer problems: a longer sweep goes on from a shorter one, so rows are kept, and a
-search that was killed goes on where it stopped.
+Every round doubles the number of problems and keeps the better half of the compositions (Jamieson and
+Talwalkar 2016, "Non-stochastic best arm identification and hyperparameter optimization"). A composition is
+better the fewer answers it flips beyond the fewest at no greater cost, so the whole frontier stays, not one
+corner of it. A round is a sweep over fewer problems; a longer sweep goes on from a shorter one, so no row is
+computed twice, and a killed search goes on where it stopped.
 
 Of those that reach the last round every two are also read together: where their answers differ, the full
 read's is taken. That follows from their rows, and nothing is run for it.
@@ -12,8 +12,9 @@ read's is taken. That follows from their rows, and nothing is run for it.
 
 import math
 import threading
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -46,6 +47,7 @@ class Reading:
 
 Place = tuple[Cell, int]  # a cell and a problem in it
 Readings = dict[Place, Reading]
+Run = Callable[[Sweep], Generator[Count, None, SweepDone]]
 
 
 def search(
@@ -59,7 +61,7 @@ def search(
     cancel: threading.Event | None = None,
     facts: dict[str, Any] | None = None,
 ) -> Iterator[Count | Frontier]:
-    """Search the sweep's methods; ends with the frontier, behind each round comes what is known so far.
+    """Search the sweep's methods; yields the frontier so far after each round, and last the final one.
 
     Args:
         sweep: its methods are the compositions, its ``problems`` those of the last round.
@@ -77,6 +79,7 @@ def search(
             "A frontier is chosen from at least two methods beside dense. Name more in the file.",
             field="methods",
         )
+    run = partial(_run, store=store, runner=runner, cancel=cancel, facts=facts)
     dense, *methods = sweep.methods
     parts = {choice.label: parts_of(choice) for choice in methods}
     members: dict[str, tuple[str, ...]] = {label: (label,) for label in parts}
@@ -85,9 +88,9 @@ def search(
     while True:
         rounds.append(min(sweep.problems, first * 2 ** len(rounds)))
         part = replace(sweep, methods=(dense, *methods), problems=rounds[-1])
-        done = yield from _run(part, store, runner, cancel, facts)
-        readings, full = readings_of(done)
-        last = rounds[-1] == sweep.problems or not done.complete
+        result = yield from run(part)
+        readings, full = readings_of(result)
+        last = rounds[-1] == sweep.problems or not result.complete
         if last:
             for a, b in combinations(tuple(readings), 2):
                 members[a + AGREE + b] = (a, b)
@@ -97,19 +100,19 @@ def search(
         now = {label: p for label, p in now.items() if len(members[label]) == 1 or p.cost.value < 1}
         points |= now
         best, simplest = chosen(now, readings, limit)
-        found = Frontier(
-            sweep.name, sweep.title, tuple(cell.label(done.cells) for cell in done.cells), tuple(rounds),
-            len(parts), limit, _ordered(points, now), best, simplest, last and done.complete,
+        frontier = Frontier(
+            sweep.name, sweep.title, tuple(cell.label(result.cells) for cell in result.cells), tuple(rounds),
+            len(parts), limit, _ordered(points, now), best, simplest, last and result.complete,
         )  # fmt: skip
         if last:
             break
-        yield found
+        yield frontier
         labels = halved(now)
         methods = [choice for choice in methods if choice.label in labels]
-    if held_out is not None and best and found.complete:
+    if held_out is not None and best and frontier.complete:
         needed = [choice for choice in methods if choice.label in members[best]]
-        found = yield from _confirm(found, needed, held_out, store, runner, cancel, facts)
-    yield found
+        frontier = yield from _confirm(frontier, needed, held_out, run)
+    yield frontier
 
 
 def _run(
@@ -119,50 +122,44 @@ def _run(
     cancel: threading.Event | None,
     facts: dict[str, Any] | None,
 ) -> Generator[Count, None, SweepDone]:
-    done: SweepDone | None = None
+    result: SweepDone | None = None
     for event in run_sweep(sweep, store, runner, cancel=cancel, facts=facts):
         if isinstance(event, SweepDone):
-            done = event
+            result = event
         else:
             yield event
-    assert done is not None
-    return done
+    assert result is not None
+    return result
 
 
 def _confirm(
-    found: Frontier,
-    needed: Sequence[MethodChoice],
-    held_out: Sweep,
-    store: SweepStore,
-    runner: Runner,
-    cancel: threading.Event | None,
-    facts: dict[str, Any] | None,
+    frontier: Frontier, needed: Sequence[MethodChoice], held_out: Sweep, run: Run
 ) -> Generator[Count, None, Frontier]:
-    """The best composition, which reads with ``needed``, on problems that chose nothing, beside the rows of
-    ``held_out``."""
+    """The best composition, which reads with ``needed``, on problems that had no part in its choice, beside
+    the methods of ``held_out``."""
     dense, *rows = held_out.methods
     more = [choice for choice in needed if choice.label not in {row.label for row in rows}]
-    wanted = replace(held_out, methods=(dense, *rows, *more))
-    done = yield from _run(wanted, store, runner, cancel, facts)
-    readings, full = readings_of(done)
+    sweep = replace(held_out, methods=(dense, *rows, *more))
+    result = yield from run(sweep)
+    readings, full = readings_of(result)
     own = [readings[choice.label] for choice in needed]
-    mine = own[0] if len(own) == 1 else _both(own[0], own[1], full)
-    parts = next(p.parts for p in found.points if p.method == found.best)
-    winner = point(found.best, mine, full, parts, len(found.rounds))
+    best = own[0] if len(own) == 1 else _both(own[0], own[1], full)
+    parts = next(p.parts for p in frontier.points if p.method == frontier.best)
+    winner = point(frontier.best, best, full, parts, len(frontier.rounds))
     against = []
     for choice in rows:
-        theirs = readings[choice.label]
-        other = point(choice.label, theirs, full, parts_of(choice), len(found.rounds))
-        if choice.label != found.best:
-            against.append(Ahead(other, _difference(mine, theirs, winner, other, found.tried)))
+        row_readings = readings[choice.label]
+        other = point(choice.label, row_readings, full, parts_of(choice), len(frontier.rounds))
+        if choice.label != frontier.best:
+            against.append(Ahead(other, _difference(best, row_readings, winner, other, frontier.tried)))
     problems = f"{held_out.problems} problems of each"
     return replace(
-        found, confirmed=winner, against=tuple(against), complete=done.complete,
-        held_out=(problems, *(cell.label(done.cells) for cell in done.cells)),
+        frontier, confirmed=winner, against=tuple(against), complete=result.complete,
+        held_out=(problems, *(cell.label(result.cells) for cell in result.cells)),
     )  # fmt: skip
 
 
-def readings_of(done: SweepDone) -> tuple[dict[str, Readings], Readings]:
+def readings_of(result: SweepDone) -> tuple[dict[str, Readings], Readings]:
     """What every method read, and dense. Problems whose full read cannot be compared with are left out, and
     so are those that not every method has.
 
@@ -170,7 +167,7 @@ def readings_of(done: SweepDone) -> tuple[dict[str, Readings], Readings]:
         OptionError: rows do not say how many tokens were computed.
     """
     rows: dict[str, dict[Place, Row]] = {}
-    for cell, method, row in done.rows:
+    for cell, method, row in result.rows:
         rows.setdefault(method, {})[cell, row.problem] = row
     first, *others = rows
     shared = [
@@ -197,9 +194,9 @@ def parts_of(choice: MethodChoice) -> int:
 
 def point(label: str, readings: Readings, full: Readings, parts: int, round_number: int) -> FrontierPoint:
     """Flips and cost of a composition, with intervals."""
-    flips, seen = sum(r.flipped for r in readings.values()), len(readings)
+    flips, count = sum(r.flipped for r in readings.values()), len(readings)
     level = 0.975  # on each side
-    share = Share(flips / seen, lower_limit(flips, seen, level), upper_limit(flips, seen, level), seen)
+    share = Share(flips / count, lower_limit(flips, count, level), upper_limit(flips, count, level), count)
     cost = bootstrap([r.tokens for r in readings.values()], [full[place].tokens for place in readings])
     return FrontierPoint(label, parts, flips, share, cost, round_number)
 
@@ -238,22 +235,22 @@ def chosen(
     return best.method, min(like, key=lambda p: (p.parts, p.cost.value)).method
 
 
-def _p_alike(mine: Readings, other: Readings) -> float:
+def _p_alike(own: Readings, other: Readings) -> float:
     return mcnemar(
-        sum(mine[place].flipped and not other[place].flipped for place in mine),
-        sum(other[place].flipped and not mine[place].flipped for place in mine),
+        sum(own[place].flipped and not other[place].flipped for place in own),
+        sum(other[place].flipped and not own[place].flipped for place in own),
     )
 
 
 def _both(one: Readings, other: Readings, full: Readings) -> Readings:
     """Two readings of each problem, and the full one where they differ or one cannot be read."""
     out = {}
-    for place, mine in one.items():
-        theirs, dense = other[place], full[place]
-        tokens = mine.tokens + theirs.tokens
-        agree = mine.answer is not None and mine.answer == theirs.answer
+    for place, a in one.items():
+        b, dense = other[place], full[place]
+        tokens = a.tokens + b.tokens
+        agree = a.answer is not None and a.answer == b.answer
         out[place] = (
-            Reading(mine.flipped, tokens, mine.answer)
+            Reading(a.flipped, tokens, a.answer)
             if agree
             else Reading(False, tokens + dense.tokens, dense.answer)
         )
@@ -261,15 +258,15 @@ def _both(one: Readings, other: Readings, full: Readings) -> Readings:
 
 
 def _difference(
-    mine: Readings, other: Readings, winner: FrontierPoint, row: FrontierPoint, family: int
+    own: Readings, other: Readings, winner: FrontierPoint, row: FrontierPoint, family: int
 ) -> Share:
     """See :class:`backend.records.frontier.Ahead`."""
     most = max(winner.cost.value, row.cost.value)
-    kept = [
+    scales = [
         1.0 if p.cost.value >= 1 else 1 - (min(most, 1.0) - p.cost.value) / (1 - p.cost.value)
         for p in (winner, row)
     ]
-    differences = [kept[0] * r.flipped - kept[1] * other[place].flipped for place, r in mine.items()]
+    differences = [scales[0] * r.flipped - scales[1] * other[place].flipped for place, r in own.items()]
     return bootstrap(differences, family=family)
 
 
@@ -277,12 +274,11 @@ def _ordered(
     points: Mapping[str, FrontierPoint], now: Mapping[str, FrontierPoint]
 ) -> tuple[FrontierPoint, ...]:
     marked = [replace(p, on=p.method in now and _undominated(p, now.values())) for p in points.values()]
-    order: Sequence[FrontierPoint] = sorted(marked, key=lambda p: (-p.round, p.cost.value, p.share.value))
-    return tuple(order)
+    return tuple(sorted(marked, key=lambda p: (-p.round, p.cost.value, p.share.value)))
 
 
 def _undominated(p: FrontierPoint, points: Collection[FrontierPoint]) -> bool:
     """Does it cost less than the full read, and is none at least as good in both and better in one?"""
-    mine = p.cost.value, p.share.value
+    own = p.cost.value, p.share.value
     others = ((q.cost.value, q.share.value) for q in points)
-    return p.cost.value < 1 and not any(x <= mine[0] and y <= mine[1] and (x, y) != mine for x, y in others)
+    return p.cost.value < 1 and not any(x <= own[0] and y <= own[1] and (x, y) != own for x, y in others)

@@ -130,11 +130,11 @@ def shards_of(sweep: Sweep) -> list[Shard]:
         for seed in sweep.seeds:
             shards += _shards(sweep, task, seed)
     shards.sort(key=lambda shard: sweep.models.index(shard.cell.model))
-    seen: dict[tuple[str, str], Cell] = {}
+    owners: dict[tuple[str, str], Cell] = {}
     cells = [shard.cell for shard in shards]
     for shard in shards:
         for planned in (planned for unit in shard.units for planned in unit):
-            other = seen.setdefault((planned.cell.model, planned.digest), planned.cell)
+            other = owners.setdefault((planned.cell.model, planned.digest), planned.cell)
             if other != planned.cell:
                 a, b = other.label(cells), planned.cell.label(cells)
                 raise OptionError(
@@ -145,12 +145,12 @@ def shards_of(sweep: Sweep) -> list[Shard]:
 
 def planned_rows(shards: Sequence[Shard]) -> Iterator[PlannedRow]:
     """All rows to be, each once (dense stands in every shard of a cell with many methods)."""
-    seen: set[tuple[str, str]] = set()
+    keys: set[tuple[str, str]] = set()
     for shard in shards:
         for unit in shard.units:
             for planned in unit:
-                if (planned.cell.model, planned.digest) not in seen:
-                    seen.add((planned.cell.model, planned.digest))
+                if (planned.cell.model, planned.digest) not in keys:
+                    keys.add((planned.cell.model, planned.digest))
                     yield planned
 
 
@@ -163,15 +163,16 @@ def _shards(sweep: Sweep, task: PipelineTask | JudgeTask, seed: int) -> list[Sha
         problems = judge_problems(task, sweep.problems, sweep.warmup, seed)
         axes = (sweep.models, sweep.request_orders, task.max_new_tokens, task.temperatures)
         for model, order, tokens, temperature in product(*axes):
-            warm, rest = problems[: sweep.warmup], problems[sweep.warmup :]
-            sent = (*warm, *arranged(rest, [len(p.question) for p in rest], order))
+            measured = problems[sweep.warmup :]
+            lengths = [len(p.question) for p in measured]
+            sent = (*problems[: sweep.warmup], *arranged(measured, lengths, order))
             cell = Cell(
                 task.label, model, "pinned", order, seed, max_new_tokens=tokens, temperature=temperature
             )
             judge = _judge(task.request, seed, tokens, temperature)
-            bare = Decoding(judge.max_new_tokens)
+            decoding = Decoding(judge.max_new_tokens)
             shards += [
-                Shard(cell, methods, sweep.warmup, bare, sweep.budget_mb, judge=judge, problems=sent)
+                Shard(cell, methods, sweep.warmup, decoding, sweep.budget_mb, judge=judge, problems=sent)
                 for methods in groups
             ]
         return shards
@@ -180,8 +181,8 @@ def _shards(sweep: Sweep, task: PipelineTask | JudgeTask, seed: int) -> list[Sha
         sweep.models, sweep.modes, sweep.request_orders, sweep.max_new_tokens, sweep.temperatures,
     )  # fmt: skip
     for model, mode, order, tokens, temperature in product(*axes_of_all):
-        early, late = requests[: sweep.warmup], requests[sweep.warmup :]
-        lined = (*early, *arranged(late, [r.length for r in late], order))
+        late = requests[sweep.warmup :]
+        lined = (*requests[: sweep.warmup], *arranged(late, [r.length for r in late], order))
         cell = Cell(task.label, model, mode, order, seed, max_new_tokens=tokens, temperature=temperature)
         decoding = Decoding(tokens or pipeline.longest_answer, temperature, 1.0, seed)
         shards += [

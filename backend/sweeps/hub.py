@@ -53,8 +53,8 @@ class HubData:
     def written(self) -> str:
         """As a sweep file names it."""
         facts = {"hub": self.id, "config": self.config, "split": self.split, "revision": self.revision}
-        given = {key: value for key, value in facts.items() if value is not None}
-        return yaml.safe_dump(given, default_flow_style=True, sort_keys=False, width=math.inf).strip()
+        named = {key: value for key, value in facts.items() if value is not None}
+        return yaml.safe_dump(named, default_flow_style=True, sort_keys=False, width=math.inf).strip()
 
 
 @quiet_lookups()
@@ -111,7 +111,7 @@ def splits_of(names: Sequence[str], card: object = None) -> Splits:
 
     Args:
         names: of all its files.
-        card: what stands above its card's text, as data.
+        card: the metadata of its card.
     """
     readable = sorted(
         name for name in names if name.endswith(SUFFIXES) and not _stem(name).startswith("dataset_info")
@@ -175,17 +175,17 @@ def _choice(data: HubData, usual: HubData | None, splits: Splits, there_are: str
             "refs/convert/parquet, where the hub keeps what it converts, or give a local file.",
             field="data",
         )
-    left = [p for p in splits if data.config in (None, p[0]) and data.split in (None, p[1])]
+    matches = [p for p in splits if data.config in (None, p[0]) and data.split in (None, p[1])]
     for place, name in enumerate((usual.config, usual.split) if usual else ()):
-        left = [p for p in left if p[place] == name] or left
-    if len(left) == 1:
-        return left[0]
+        matches = [p for p in matches if p[place] == name] or matches
+    if len(matches) == 1:
+        return matches[0]
     named = (("split", data.split), ("config", data.config))
-    wanted = " of ".join(f"{kind} {show(name)}" for kind, name in named if name is not None)
-    listed = [f"{config}/{split}" for config, split in left or splits]
+    requested = " of ".join(f"{kind} {show(name)}" for kind, name in named if name is not None)
+    listed = [f"{config}/{split}" for config, split in matches or splits]
     more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
     raise PromptError(
-        f"The data set {show(data.id)} has {'several splits' if left else f'no {wanted}'}; {there_are} "
+        f"The data set {show(data.id)} has {'several splits' if matches else f'no {requested}'}; {there_are} "
         f"{', '.join(listed[:LISTED])}{more} (config/split). Name one of them by config and split.",
         field="data",
     )
@@ -196,24 +196,24 @@ def _failed(data: HubData, error: Exception) -> PromptError:
 
     what = f"The data set {show(data.id)}"
     if isinstance(error, errors.HFValidationError):
-        said = f"{what} has no name that the hub could have. Write it as in openai/gsm8k."
+        message = f"{what} has no name that the hub could have. Write it as in openai/gsm8k."
     elif isinstance(error, errors.GatedRepoError):
-        said = (
+        message = (
             f"{what} is gated. Accept its terms at https://huggingface.co/datasets/{data.id} and log in "
             "(hf auth login), or give a local file."
         )
     elif isinstance(error, errors.RepositoryNotFoundError):
-        said = (
+        message = (
             f"{what} is not on the hub, or it is private. Check the id; for a private one log in "
             "(hf auth login)."
         )
     elif isinstance(error, errors.RevisionNotFoundError):
-        said = f"{what} has no revision {show(data.revision)}. Give a branch, a tag or a commit, or none."
+        message = f"{what} has no revision {show(data.revision)}. Give a branch, a tag or a commit, or none."
     else:
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-        said = (
+        message = (
             f"{what} cannot be loaded from the hub ({type(cause).__name__}: {reason(cause)}), and is not in "
             "its cache. Check the network; without one, fetch it elsewhere into the cache (hf download "
             f"{data.id} --repo-type dataset), or give a local file."
         )
-    return PromptError(said, field="data")
+    return PromptError(message, field="data")

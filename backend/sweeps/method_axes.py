@@ -11,14 +11,14 @@ from backend.methods.registry import make_options, method_class, parse_methods, 
 from backend.records.request import MethodChoice
 
 
-def read_choices(given: object) -> tuple[MethodChoice, ...]:
+def read_choices(value: object) -> tuple[MethodChoice, ...]:
     """The methods that a file names, dense first, whether it is named or not.
 
     Raises:
         OptionError: one is not known, or cannot be told from another.
     """
     choices: list[MethodChoice] = []
-    rows = [given] if isinstance(given, str) else given
+    rows = [value] if isinstance(value, str) else value
     assert isinstance(rows, list)
     for number, row in enumerate(rows, 1):
         field = f"methods.{number}"
@@ -35,9 +35,11 @@ def read_choices(given: object) -> tuple[MethodChoice, ...]:
     choices = [c for c in choices if c.name == "dense"] + [c for c in choices if c.name != "dense"]
     if not choices or choices[0].name != "dense":
         choices.insert(0, MethodChoice("dense"))
-    seen: dict[str, str] = {}
+    by_options: dict[str, str] = {}
     for choice in choices:
-        same = seen.setdefault(f"{choice.name} {make_options(choice.name, choice.options)}", choice.label)
+        same = by_options.setdefault(
+            f"{choice.name} {make_options(choice.name, choice.options)}", choice.label
+        )
         if same != choice.label:
             raise OptionError(
                 f"The methods {show(same)} and {show(choice.label)} have the same options. Remove one.",
@@ -64,8 +66,8 @@ def _method_grid(row: Mapping[str, Any], field: str) -> list[MethodChoice]:
     choices = []
     for combination in product(*axes.values()):
         options = dict(zip(axes, combination, strict=True))
-        said = options if label is None else {k: v for k, v in options.items() if len(axes[k]) > 1}
-        words = "+".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in said.items())
+        varied = options if label is None else {k: v for k, v in options.items() if len(axes[k]) > 1}
+        words = "+".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in varied.items())
         called = (label or row["name"]) + (f"{':' if label is None else ' '}{words}" if words else "")
         profile = options.pop("profile", None)
         settings = parts | (profile_options(name, str(profile)) if profile is not None else {}) | options

@@ -1,7 +1,7 @@
 """A sweep that is asked for from a page: its text, two files beside it, and its rows, in a folder of its own.
 
-What stands in the text comes from a stranger. It names no file but those beside it, which are called here
-whatever they were called elsewhere, and no model but the one that is loaded.
+The text comes from a stranger. It may name only the files beside it, which have fixed names here, and only
+the model that is loaded.
 """
 
 import shutil
@@ -74,7 +74,7 @@ class SweepDesk:
         self.model, self.estimate, self.judging, self.budget_bytes = model, estimate, judging, budget_bytes
         self.folder = Path(tempfile.mkdtemp(prefix="kvlab-sweep-"))
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-        self.done: SweepDone | None = None
+        self.result: SweepDone | None = None
 
     def plan(self, text: str, lines: str) -> SweepPlan:
         """What a sweep will ask for.
@@ -89,17 +89,15 @@ class SweepDesk:
         sweep = self._read(text, lines)
         shards, runner = shards_of(sweep), self._runner()
         rows = sum(1 for _ in planned_rows(shards))
-        known: set[str] = set()
+        keys: set[str] = set()
         if (self.folder / ROWS).exists():
             with SweepStore(self.folder / ROWS) as store:
-                known = store.keys()
+                keys = store.keys()
         weights = runner.weights(shards[0])
-        there = sum(planned.key(weights) in known for planned in planned_rows(shards))
-        seconds = sum(self._seconds(shard, known, weights) for shard in shards)
-        return SweepPlan(
-            sweep.name, sweep.title, len({shard.cell for shard in shards}), rows, there,
-            seconds,
-        )  # fmt: skip
+        stored = sum(planned.key(weights) in keys for planned in planned_rows(shards))
+        seconds = sum(self._seconds(shard, keys, weights) for shard in shards)
+        cells = len({shard.cell for shard in shards})
+        return SweepPlan(sweep.name, sweep.title, cells, rows, stored, seconds)
 
     def run(self, text: str, lines: str, *, cancel: threading.Event | None = None) -> Iterator[Count | Swept]:
         """Compute what is missing; counts, the lines so far every few seconds, and all of them at the end.
@@ -115,7 +113,7 @@ class SweepDesk:
                 sweep, store, self._runner(), cancel=cancel, facts=facts, look_seconds=LOOK_SECONDS
             ):
                 if isinstance(event, SweepDone):
-                    self.done = event
+                    self.result = event
                     yield Swept(
                         sweep.name, sweep.title, summarise(event), len(event.rows), event.complete,
                         compare(event), boundary_tax(event),
@@ -130,7 +128,7 @@ class SweepDesk:
         Raises:
             OptionError: there are none yet, or no such kind, or Parquet cannot be written here.
         """
-        if kind not in KINDS or self.done is None:
+        if kind not in KINDS or self.result is None:
             raise OptionError(
                 f"There are no rows as {show(kind)}. Run a sweep; there are {', '.join(KINDS)}."
             )
@@ -140,12 +138,12 @@ class SweepDesk:
             with sqlite3.connect(self.folder / ROWS) as connection:
                 connection.execute("VACUUM INTO ?", (str(path),))
         else:
-            export(self.done.rows, path, "parquet" if kind == "parquet" else "csv")
+            export(self.result.rows, path, "parquet" if kind == "parquet" else "csv")
         return path.read_bytes()
 
     def keep(self, content: bytes) -> tuple[str, int]:
-        """Keep an uploaded file beside the text, in the place of the one before. Its kind is told from its
-        content: JSON lines, a JSON list, or CSV.
+        """Keep an uploaded file beside the text, in the place of the one before. Its content decides its
+        kind: JSON lines, a JSON list, or CSV.
 
         Returns:
             the name by which the text can ask for it, and how many lines it has.
@@ -205,7 +203,7 @@ class SweepDesk:
                 f"{MOST_LINES_BYTES >> 20}. Paste fewer lines, or run it with kvlab sweep.",
                 field="lines",
             )
-        _stays_here(body, (LINES, *(name for name in UPLOADS.values() if (self.folder / name).exists())))
+        _check_names(body, (LINES, *(name for name in UPLOADS.values() if (self.folder / name).exists())))
         (self.folder / LINES).write_text(lines, encoding="utf-8")
         sweep = parse_sweep(text, FILE, self.folder)
         own = self.model.info.name
@@ -230,8 +228,8 @@ class SweepDesk:
     def _runner(self) -> ModelRunner:
         return ModelRunner(lambda _: self.model)
 
-    def _seconds(self, shard: Shard, known: set[str], weights: str) -> float:
-        lacking = sum(any(planned.key(weights) not in known for planned in unit) for unit in shard.units)
+    def _seconds(self, shard: Shard, keys: set[str], weights: str) -> float:
+        lacking = sum(any(planned.key(weights) not in keys for planned in unit) for unit in shard.units)
         if not lacking:
             return 0.0
         if shard.judge is not None:
@@ -245,7 +243,7 @@ class SweepDesk:
         return seconds
 
 
-def _stays_here(body: object, beside: tuple[str, ...]) -> None:
+def _check_names(body: object, beside: tuple[str, ...]) -> None:
     """Refuse what a text names outside its folder, before anything of it is opened.
 
     Args:
@@ -256,14 +254,14 @@ def _stays_here(body: object, beside: tuple[str, ...]) -> None:
         if not isinstance(task, dict):
             task = {"pipeline": task}
         for key in ("pipeline", "data", "trace"):
-            given = task.get(key, [])
-            for name in given if isinstance(given, list) else [given]:
+            value = task.get(key, [])
+            for name in value if isinstance(value, list) else [value]:
                 allowed = beside if key != "pipeline" else (BENCH,)
                 if isinstance(name, str) and name not in allowed and (key != "pipeline" or _a_path(name)):
                     raise OptionError(
                         f"Task {number} names the file {show(name)}; a sweep of this page reads "
                         f"{' and '.join(allowed)} alone"
-                        f"{', what is given below' if key != 'pipeline' else ' and scenarios'}. Name "
+                        f"{', what is value below' if key != 'pipeline' else ' and scenarios'}. Name "
                         "that, or run it with kvlab sweep.",
                         field=f"tasks.{number}.{key}",
                     )

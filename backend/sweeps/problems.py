@@ -86,8 +86,8 @@ def judge_problems(task: JudgeTask, problems: int, warmup: int, seed: int) -> li
     if task.data is None:
         request = replace(task.request, seed=seed)
         return [drawn_problem(request, number) for number in numbers]
-    given = _sampled_problems(task.data, problems + warmup, seed)
-    if any(p.documents for p in given):
+    drawn = _sampled_problems(task.data, problems + warmup, seed)
+    if any(p.documents for p in drawn):
         raise OptionError(
             f"{task.label}: a judge reads a question and candidates, but {task.data.format} has documents "
             "too. Choose gsm8k, mmlu, math500, aime or humaneval.",
@@ -95,7 +95,7 @@ def judge_problems(task: JudgeTask, problems: int, warmup: int, seed: int) -> li
         )
     return [
         JudgeProblem(n, p.question, (), task.request.regime, p.golds[0])
-        for n, p in zip(numbers, given, strict=True)
+        for n, p in zip(numbers, drawn, strict=True)
     ]
 
 
@@ -122,10 +122,10 @@ def _sampled_problems(data: Data, count: int, seed: int) -> list[Problem]:
     return random.Random(f"draw:{seed}").sample(every, count) if data.draw == "random" else every[:count]
 
 
-def _enough(there: int, count: int, file: str) -> None:
-    if there < count:
+def _enough(available: int, count: int, file: str) -> None:
+    if available < count:
         raise PromptError(
-            f"{count:,} problems are wanted, warm-up included, but {show(file)} holds {there:,}. Ask for "
+            f"{count:,} problems are wanted, warm-up included, but {show(file)} holds {available:,}. Ask for "
             "fewer.",
             field="problems",
         )

@@ -1,10 +1,10 @@
 """A sweep's shards on Ray: many at once, on this machine or on a cluster.
 
-Every worker is a process with a runner of its own, and only the asking process writes to the file. A worker
-sends each problem's rows as it is done. When a worker dies, what it had sent is in the file; its shard goes
-to a new worker, which is told what is there and goes on behind it, so only the problem in flight is lost.
-Keys are hashes of what decides a row, and the file keeps one row for each: a shard that runs twice costs
-time.
+Every worker is a process with a runner of its own; only the process that started the sweep writes to the
+file. A worker sends each problem's rows as soon as they are computed. When a worker dies, what it had sent is
+in the file; its shard goes to a new worker with the keys of those rows, so only the problem in flight is
+lost. Keys are hashes of what decides a row, and the file keeps one row for each: a shard that runs twice only
+costs time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from backend.sweeps.rows import Finished
 from backend.sweeps.runner import Memo, Runner, unit_of
 
 WAIT_SECONDS = 0.5  # between two looks at whether the sweep was cancelled
-MOST_DEATHS = 3  # of workers on one shard, before the shard is held to be the reason
+MOST_DEATHS = 3  # of workers on one shard, before the sweep is given up
 
 
 def ray_module() -> Any:
@@ -52,35 +52,35 @@ class Worker:
     def __init__(self, make: Callable[[], Runner]) -> None:
         self.runner = make()
 
-    def weights(self, shard: Shard) -> str | Refused:
+    def weights(self, shard: Shard) -> str | Failure:
         """See :class:`backend.sweeps.runner.Runner`."""
         try:
             return self.runner.weights(shard)
         except LabError as error:
-            return refused(error)
+            return as_failure(error)
 
     def run(
-        self, shard: Shard, done: Collection[str], memos: dict[str, Any]
-    ) -> Iterator[Progress | Finished | Refused]:
+        self, shard: Shard, keys: Collection[str], memos: dict[str, Any]
+    ) -> Iterator[Progress | Finished | Failure]:
         """See :class:`backend.sweeps.runner.Runner`."""
         try:
-            yield from self.runner.run(shard, done, memos.get, None)
+            yield from self.runner.run(shard, keys, memos.get, None)
         except LabError as error:
-            yield refused(error)
+            yield as_failure(error)
 
 
-Refused = tuple[str, str, str | None]  # the error's class, its message and its field
+Failure = tuple[str, str, str | None]  # the error's class, its message and its field
 
 
-def refused(error: LabError) -> Refused:
+def as_failure(error: LabError) -> Failure:
     """An expected failure as data."""
     return type(error).__name__, str(error), error.field
 
 
-def raised(found: Refused) -> LabError:
+def as_error(failure: Failure) -> LabError:
     """The failure again."""
-    kind = getattr(errors, found[0], LabError)
-    return kind(found[1], field=found[2])
+    kind = getattr(errors, failure[0], LabError)
+    return kind(failure[1], field=failure[2])
 
 
 class Cluster:
@@ -111,15 +111,15 @@ class Cluster:
         try:
             self.ray.init(log_to_driver=False, configure_logging=False, **where)
         except Exception as error:  # Ray raises bare exceptions where it cannot start
-            said = " ".join(str(error).split())[:160]
+            message = " ".join(str(error).split())[:160]
             if address:
                 raise OptionError(
-                    f"There is no Ray cluster at {address!r} ({said}). Give the address of one that runs, or "
-                    "--ray alone to start one on this machine.",
+                    f"There is no Ray cluster at {address!r} ({message}). Give the address of one that runs, "
+                    "or --ray alone to start one on this machine.",
                     field="ray",
                 ) from None
             raise LabError(
-                f"Ray could not be started on this machine ({said}). Its processes have to answer "
+                f"Ray could not be started on this machine ({message}). Its processes have to answer "
                 "within seconds: on a busy machine try again, or leave --ray out.",
                 field="ray",
             ) from None
@@ -130,7 +130,7 @@ class Cluster:
             raise OptionError(f"This Ray cluster has no {kind} for a worker.", field="ray")
         self.workers = min(workers or available, available)
         self.idle: list[Any] = []
-        self.known: dict[tuple[str, str], str] = {}
+        self.fingerprints: dict[tuple[str, str], str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -150,23 +150,23 @@ class Cluster:
     def weights(self, shard: Shard) -> str:
         """Identity of what computes a shard's rows, as a worker says; asked once for each model."""
         key = (shard.cell.model, shard.judge.agents if shard.judge else "")
-        if key not in self.known:
+        if key not in self.fingerprints:
             worker = self.worker()
             fingerprint = self.ray.get(worker.weights.remote(shard))
             self.idle.append(worker)
             if not isinstance(fingerprint, str):
-                raise raised(fingerprint)
-            self.known[key] = fingerprint
-        return self.known[key]
+                raise as_error(fingerprint)
+            self.fingerprints[key] = fingerprint
+        return self.fingerprints[key]
 
     def run(
-        self, shard: Shard, done: Collection[str], memo: Memo, cancel: threading.Event | None
+        self, shard: Shard, keys: Collection[str], memo: Memo, cancel: threading.Event | None
     ) -> Iterator[Progress | Finished]:
         """One shard."""
-        yield from self.spread([shard], done, memo, cancel)
+        yield from self.spread([shard], keys, memo, cancel)
 
     def spread(
-        self, shards: Sequence[Shard], done: Collection[str], memo: Memo, cancel: threading.Event | None
+        self, shards: Sequence[Shard], keys: Collection[str], memo: Memo, cancel: threading.Event | None
     ) -> Iterator[Progress | Finished]:
         """Several shards at once, events as they come.
 
@@ -176,28 +176,28 @@ class Cluster:
         """
         waiting = deque(shards)
         deaths: dict[int, int] = {}
-        going: dict[Any, tuple[Any, Shard]] = {}  # a shard's stream of events: its worker and itself
+        streams: dict[Any, tuple[Any, Shard]] = {}  # a shard's stream of events: its worker and itself
         try:
-            while waiting or going:
-                while waiting and len(going) < self.workers:
+            while waiting or streams:
+                while waiting and len(streams) < self.workers:
                     shard, worker = waiting.popleft(), self.worker()
                     weights = self.weights(shard)
                     units = [unit_of(slots, weights) for slots in shard.units]
                     memos = {unit: memo(unit) for unit in units}
                     stream = worker.run.options(num_returns="streaming").remote(
-                        shard, frozenset(done), {unit: kept for unit, kept in memos.items() if kept}
+                        shard, frozenset(keys), {unit: content for unit, content in memos.items() if content}
                     )
-                    going[stream] = worker, shard
-                ready, _ = self.ray.wait(list(going), num_returns=1, timeout=WAIT_SECONDS)
+                    streams[stream] = worker, shard
+                ready, _ = self.ray.wait(list(streams), num_returns=1, timeout=WAIT_SECONDS)
                 stop_if(cancel)
                 for stream in ready:
-                    worker, shard = going[stream]
+                    worker, shard = streams[stream]
                     try:
                         event = self.ray.get(next(stream))
                     except StopIteration:
-                        self.idle.append(going.pop(stream)[0])
+                        self.idle.append(streams.pop(stream)[0])
                     except self.ray.exceptions.RayActorError:
-                        del going[stream]
+                        del streams[stream]
                         deaths[id(shard)] = deaths.get(id(shard), 0) + 1
                         if deaths[id(shard)] >= MOST_DEATHS:
                             raise LabError(
@@ -208,8 +208,8 @@ class Cluster:
                         yield Progress(f"A worker died; {shard.cell.task} goes on in another", 0, 1)
                     else:
                         if isinstance(event, tuple):
-                            raise raised(event)
+                            raise as_error(event)
                         yield event
         finally:
-            for worker, _ in going.values():
+            for worker, _ in streams.values():
                 self.ray.kill(worker)

@@ -79,8 +79,10 @@ def parse_sweep(text: str, file: str = "sweep", folder: Path = Path()) -> Sweep:
     try:
         return _sweep(body, file, folder, text)
     except LabError as error:
-        said = str(error)
-        raise OptionError(said if said.startswith(file) else f"{file}: {said}", field=error.field) from None
+        message = str(error)
+        raise OptionError(
+            message if message.startswith(file) else f"{file}: {message}", field=error.field
+        ) from None
 
 
 def _sweep(body: object, file: str, folder: Path, text: str) -> Sweep:
@@ -224,26 +226,26 @@ def _check_fits(task: PipelineTask, place: str | Path, field: str) -> None:
     try:
         task.fitted(pipeline)
     except LabError as error:
-        asked = error.field if error.field in _PIPELINE else "pipeline"  # a prompt's place is the pipeline's
-        raise OptionError(str(error), field=f"{field}.{asked}") from None
+        key = error.field if error.field in _PIPELINE else "pipeline"  # a prompt's place is the pipeline's
+        raise OptionError(str(error), field=f"{field}.{key}") from None
 
 
 def _judge_tasks(table: dict[str, Any], where: str, field: str, folder: Path) -> list[Task]:
     inner, data = f"{field}.judge", _data(table, where, field, folder)
-    given = keys(table["judge"], f"{where}, judge", inner, _JUDGE_AXES, ())
+    options = keys(table["judge"], f"{where}, judge", inner, _JUDGE_AXES, ())
     usual = JudgeRequest()
     axes = {
-        name: axis(given, name, type(getattr(usual, name)), (getattr(usual, name),), inner)
+        name: axis(options, name, type(getattr(usual, name)), (getattr(usual, name),), inner)
         for name in ("regime", "criterion", "protocol", "candidates", "steps")
     }
-    lengths = numbers(given, "max_new_tokens", int, (160,), LENGTHS, inner)
-    temperatures = numbers(given, "temperature", float, (1.0,), TEMPERATURES, inner)
+    lengths = numbers(options, "max_new_tokens", int, (160,), LENGTHS, inner)
+    temperatures = numbers(options, "temperature", float, (1.0,), TEMPERATURES, inner)
     sampling = Decoding(
-        int(within(given.get("answer_tokens", 96), f"{inner}.answer_tokens", *LENGTHS)),
+        int(within(options.get("answer_tokens", 96), f"{inner}.answer_tokens", *LENGTHS)),
         temperatures[0],
-        float(within(given.get("top_p", 1.0), f"{inner}.top_p", 0.01, 1)),
+        float(within(options.get("top_p", 1.0), f"{inner}.top_p", 0.01, 1)),
     )
-    orders = ",".join(axis(given, "orders", str, ("identity", "shuffle:0"), inner))
+    orders = ",".join(axis(options, "orders", str, ("identity", "shuffle:0"), inner))
     tasks: list[Task] = []
     for values in product(*axes.values()):
         chosen: dict[str, Any] = dict(zip(axes, values, strict=True))
@@ -252,9 +254,9 @@ def _judge_tasks(table: dict[str, Any], where: str, field: str, folder: Path) ->
             orders=read_orders(orders, chosen["candidates"]),
             sampling=sampling,
             max_new_tokens=lengths[0],
-            wording=given.get("wording", "embedded"),
-            agents=given.get("agents", ""),
-            slots_only=given.get("candidates_only", False),
+            wording=options.get("wording", "embedded"),
+            agents=options.get("agents", ""),
+            slots_only=options.get("candidates_only", False),
         )
         request.check()
         check_wording(request.wording)
@@ -319,15 +321,15 @@ def _data(table: Mapping[str, Any], where: str, field: str, folder: Path) -> Dat
     return Data(place, table["format"], draw)
 
 
-def _place(given: str | dict[str, Any], format: str, where: str, field: str, folder: Path) -> Path | HubData:
+def _place(value: str | dict[str, Any], format: str, where: str, field: str, folder: Path) -> Path | HubData:
     """``FILE``, ``hub`` (the format's own data set), ``hub:ID``, or a table with ``hub`` and more."""
-    if isinstance(given, dict):
-        table = keys(given, where, field, _HUB, ("hub",))
+    if isinstance(value, dict):
+        table = keys(value, where, field, _HUB, ("hub",))
         return HubData(table["hub"], table.get("config"), table.get("split"), table.get("revision"))
-    if given.startswith("hub:"):
-        return HubData(given.removeprefix("hub:").strip())
-    if given != "hub":
-        return folder / os.path.expanduser(given)
+    if value.startswith("hub:"):
+        return HubData(value.removeprefix("hub:").strip())
+    if value != "hub":
+        return folder / os.path.expanduser(value)
     if format not in ON_HUB:
         raise OptionError(
             f"{where} is 'hub', but for {format} no data set of the hub is known: {NOT_ON_HUB[format]}. "
@@ -339,15 +341,15 @@ def _place(given: str | dict[str, Any], format: str, where: str, field: str, fol
 
 def _fetched(sweep: Sweep) -> Sweep:
     """The sweep with its data sets of the hub in the hub's cache; ``source`` tells their commits."""
-    read: dict[Data, HubData] = {}
+    fetched: dict[Data, HubData] = {}
     for data in (task.data for task in sweep.tasks):
-        if data and isinstance(data.path, HubData) and data not in read:
-            read[data] = fetch(data.path, ON_HUB.get(data.format))
-    if not read:
+        if data and isinstance(data.path, HubData) and data not in fetched:
+            fetched[data] = fetch(data.path, ON_HUB.get(data.format))
+    if not fetched:
         return sweep
     tasks = tuple(
-        replace(task, data=replace(task.data, path=read[task.data])) if task.data in read else task
+        replace(task, data=replace(task.data, path=fetched[task.data])) if task.data in fetched else task
         for task in sweep.tasks
     )
-    notes = dict.fromkeys(f"# read from the hub: {data.written}\n" for data in read.values())
+    notes = dict.fromkeys(f"# read from the hub: {data.written}\n" for data in fetched.values())
     return replace(sweep, tasks=tasks, source="".join([sweep.source.rstrip("\n"), "\n", *notes]))

@@ -94,8 +94,8 @@ class Row:
     def boundary_tax(self) -> Tax | None:
         """Prompt tokens that the texts, tokenised at once, would not have, and all; None in earlier rows."""
         parts = [part.get("boundary_tokens") for part in self._parts]
-        known = [taxed for taxed in parts if taxed is not None]
-        return (sum(known), self.prompt_tokens) if len(known) == len(parts) else None
+        counts = [taxed for taxed in parts if taxed is not None]
+        return (sum(counts), self.prompt_tokens) if len(counts) == len(parts) else None
 
     @property
     def _parts(self) -> list[dict[str, Any]]:

@@ -63,7 +63,7 @@ def run_sweep(
         facts: of this process, kept in the file: versions, the machine.
         spread: runs several shards at once (:class:`backend.sweeps.ray_cluster.Cluster`); else one after the
             other.
-        look_seconds: give the rows so far about so often too.
+        look_seconds: also yield the rows so far, about so often.
 
     Raises:
         LabError: the sweep cannot be run, or the file cannot be written.
@@ -71,33 +71,33 @@ def run_sweep(
     """
     shards = shards_of(sweep)
     total = sum(1 for _ in planned_rows(shards))
-    store.began(sweep.name, sweep.source, facts or {})
+    store.note_run(sweep.name, sweep.source, facts or {})
     keys: set[str] = store.keys()
     own_keys: set[str] = set()  # this sweep's rows that are there
     began, fresh = clock(), 0
 
     def count(text: str = "") -> Count:
-        left = (clock() - began) / fresh * (total - len(own_keys)) if fresh else None
-        return Count(len(own_keys), total, left, text)
+        seconds_left = (clock() - began) / fresh * (total - len(own_keys)) if fresh else None
+        return Count(len(own_keys), total, seconds_left, text)
 
     placed: dict[str, PlannedRow] = {}
 
-    def rows_so_far() -> SweepDone:
+    def result() -> SweepDone:
         by_key = {row.key: row for row in store.rows(own_keys)}
         rows = tuple((s.cell, s.method, by_key[key]) for key, s in placed.items() if key in by_key)
         cells = tuple(dict.fromkeys(cell for cell, _, _ in rows))
         return SweepDone(rows, cells, len(own_keys) == total, sweep.against, sweep.warmups)
 
-    looked = began
+    last_look = began
     for _, group in groupby(shards, lambda shard: shard.cell.model):  # one model is loaded at a time
         waiting = []
         for shard in group:
             weights = runner.weights(shard)
             store.note_weights(shard.models, weights)
-            wanted = {s.key(weights): s for unit in shard.units for s in unit}
-            placed |= {key: s for key, s in wanted.items() if key not in placed}
-            own_keys |= wanted.keys() & keys
-            if wanted.keys() - keys:
+            planned = {s.key(weights): s for unit in shard.units for s in unit}
+            placed |= {key: s for key, s in planned.items() if key not in placed}
+            own_keys |= planned.keys() & keys
+            if planned.keys() - keys:
                 waiting.append(shard)
         yield count()
         for event in (spread or in_turn(runner))(waiting, keys, store.memo, cancel):
@@ -108,12 +108,12 @@ def run_sweep(
                 own_keys |= new
                 fresh += len(new)
                 yield count()
-                if look_seconds is not None and clock() - looked >= look_seconds and len(own_keys) < total:
-                    yield rows_so_far()
-                    looked = clock()
+                if look_seconds is not None and clock() - last_look >= look_seconds and len(own_keys) < total:
+                    yield result()
+                    last_look = clock()
             else:
                 yield count(event.text)
-    yield rows_so_far()
+    yield result()
 
 
 class Recorded:
@@ -139,7 +139,7 @@ class Recorded:
         return fingerprint
 
     def run(
-        self, shard: Shard, done: Collection[str], memo: Memo, cancel: threading.Event | None
+        self, shard: Shard, keys: Collection[str], memo: Memo, cancel: threading.Event | None
     ) -> Iterator[Progress | Finished]:
         """Nothing."""
         return iter(())
@@ -149,9 +149,9 @@ def in_turn(runner: Runner) -> Spread:
     """One shard after the other."""
 
     def spread(
-        shards: Sequence[Shard], done: Collection[str], memo: Memo, cancel: threading.Event | None
+        shards: Sequence[Shard], keys: Collection[str], memo: Memo, cancel: threading.Event | None
     ) -> Iterator[Progress | Finished]:
         for shard in shards:
-            yield from runner.run(shard, done, memo, cancel)
+            yield from runner.run(shard, keys, memo, cancel)
 
     return spread

@@ -40,7 +40,7 @@ class Runner(Protocol):
         ...
 
     def run(
-        self, shard: Shard, done: Collection[str], memo: Memo, cancel: threading.Event | None
+        self, shard: Shard, keys: Collection[str], memo: Memo, cancel: threading.Event | None
     ) -> Iterator[Progress | Finished]:
         """Run a shard's problems that lack a row, in turn."""
         ...
@@ -70,23 +70,23 @@ class ModelRunner:
         if shard.judge and shard.judge.agents:
             names.append(shard.judge.agents)
         models: list[LoadedModel | None] = [self.model(name, names[0]) for name in names]
-        asked = {agent.model for agent in shard.pipeline.agents} if shard.pipeline else set[str]()
-        models += [variant(self.model(names[0]), name) for name in sorted(asked - {""})]
-        return " ".join(f"{one.info.weights_hash} {one.info.dtype}" for one in models if one)
+        variants = {agent.model for agent in shard.pipeline.agents} if shard.pipeline else set[str]()
+        models += [variant(self.model(names[0]), name) for name in sorted(variants - {""})]
+        return " ".join(f"{model.info.weights_hash} {model.info.dtype}" for model in models if model)
 
     def run(
-        self, shard: Shard, done: Collection[str], memo: Memo, cancel: threading.Event | None = None
+        self, shard: Shard, keys: Collection[str], memo: Memo, cancel: threading.Event | None = None
     ) -> Iterator[Progress | Finished]:
         """See :class:`Runner`."""
         weights = self.weights(shard)
         units = shard.units
-        lacking = [{s.method for s in row if s.key(weights) not in done} for row in units]
+        lacking = [{s.method for s in row if s.key(weights) not in keys} for row in units]
         first = next((i for i, names in enumerate(lacking) if names), None)
         if first is None:
             return
-        wanted = set().union(*lacking)
+        labels = set().union(*lacking)
         dense, *others = shard.methods
-        methods = (dense, *(choice for choice in others if choice.label in wanted))
+        methods = (dense, *(choice for choice in others if choice.label in labels))
         if shard.judge:
             yield from self._judge(shard, units, first, methods, weights, memo, cancel)
         else:
@@ -154,9 +154,9 @@ class ModelRunner:
             stop_if(cancel)
             yield Progress(f"Taking in what was judged before: {index + 1} of {len(sent)}", index, len(sent))
             place = index - shard.warmup
-            known = memo(unit_of(units[place], weights)) if place >= 0 else None
-            if known is not None:
-                problem = from_json(JudgeProblem, known)
+            body = memo(unit_of(units[place], weights)) if place >= 0 else None
+            if body is not None:
+                problem = from_json(JudgeProblem, body)
             full, bases = lab.execute(problem, request)
             for order in request.orders:
                 lab.learn(full, bases, order, request)
@@ -165,17 +165,13 @@ class ModelRunner:
             problem = shard.problems[shard.warmup + place]
             yield Progress(f"Judging problem {place + 1} of {shard.size}", place, shard.size)
             unit = unit_of(units[place], weights)
-            known = memo(unit)
-            if known is not None:
-                problem = from_json(JudgeProblem, known)
+            body = memo(unit)
+            if body is not None:
+                problem = from_json(JudgeProblem, body)
             judged = lab.judged(problem, request, cancel=cancel)
-            planned_by_method = {
-                (planned.cell.judge_order, planned.method): planned for planned in units[place]
-            }
+            planned = {(row.cell.judge_order, row.method): row for row in units[place]}
             rows = tuple(
-                judge_row(
-                    judged.problem, o, planned_by_method[o.order, o.method], request, weights, judged.wall_ms
-                )
+                judge_row(judged.problem, o, planned[o.order, o.method], request, weights, judged.wall_ms)
                 for o in judged.outcomes
             )
             yield Finished(unit, rows, as_json(judged.problem))
@@ -189,23 +185,15 @@ def pipeline_rows(
     by_method: dict[str, list[dict[str, Any]]] = {}
     for outcome in record.outcomes:
         by_method.setdefault(outcome.method, []).append(outcome_row(record, outcome))
-    scores = {
-        label: score(
-            next(o["text"] for o in method_rows if o["agent"] == final), request.golds, request.scorer
-        )
-        for label, method_rows in by_method.items()
-    }
-    texts = {
-        label: next(o for o in method_rows if o["agent"] == final)["text"]
-        for label, method_rows in by_method.items()
-    }
+    finals = {label: next(o for o in rows if o["agent"] == final) for label, rows in by_method.items()}
+    scores = {label: score(o["text"], request.golds, request.scorer) for label, o in finals.items()}
     [dense, *_] = by_method
     rows = []
     for planned in unit:
-        method_rows, scored = by_method[planned.method], scores[planned.method]
-        last = next(o for o in method_rows if o["agent"] == final)
+        label = planned.method
+        method_rows, scored, last = by_method[label], scores[label], finals[label]
         silent = scored.answer is None and scores[dense].answer is None
-        same = texts[planned.method] == texts[dense] if silent else scored.answer == scores[dense].answer
+        same = last["text"] == finals[dense]["text"] if silent else scored.answer == scores[dense].answer
         margin = last.get("margin")
         rows.append(
             Row(

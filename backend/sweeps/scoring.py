@@ -80,11 +80,11 @@ def normalised(text: str) -> str:
 
 def token_f1(answer: str, gold: str) -> float:
     """Harmonic mean of precision and recall over the words of both normal forms."""
-    said, wanted = normalised(answer).split(), normalised(gold).split()
-    if not said or not wanted:
-        return float(said == wanted)
-    common = sum((Counter(said) & Counter(wanted)).values())
-    return 2 * common / (len(said) + len(wanted))
+    words, gold_words = normalised(answer).split(), normalised(gold).split()
+    if not words or not gold_words:
+        return float(words == gold_words)
+    common = sum((Counter(words) & Counter(gold_words)).values())
+    return 2 * common / (len(words) + len(gold_words))
 
 
 def rouge_l(summary: str, gold: str) -> float:

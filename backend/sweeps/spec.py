@@ -176,6 +176,3 @@ class Sweep:
         return {
             name: tuple(dict.fromkeys(v for v in values if v is not None)) for name, values in axes.items()
         }
-
-
-# -- tasks

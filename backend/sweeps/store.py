@@ -20,12 +20,12 @@ from backend.base.errors import RecordError
 from backend.sweeps.rows import COLUMNS, Finished, Row, sql_type
 
 FORMAT = 2
-APPLICATION = 0x4B565357  # "KVSW" in the file's head: it is ours
+APPLICATION = 0x4B565357  # "KVSW": marks a sweep's file in its head
 WAIT_SECONDS = 60.0  # for another process's transaction
 
 
 def _final(*tables: str) -> list[str]:
-    """What refuses changes."""
+    """Triggers that refuse changes of these tables."""
     return [
         f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
         "BEGIN SELECT RAISE(ABORT, 'rows of a sweep are final'); END"
@@ -75,10 +75,10 @@ class SweepStore:
             raise
 
     def _open(self) -> None:
-        ask = self.connection.execute
-        tables = ask("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        execute = self.connection.execute
+        tables = execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         application, format = (
-            ask(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+            execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
         )
         if tables and application != APPLICATION:
             raise self._refusal()
@@ -88,8 +88,8 @@ class SweepStore:
                 "file with --out.",
                 field="out",
             )
-        ask("PRAGMA journal_mode=WAL")
-        ask("PRAGMA synchronous=FULL")
+        execute("PRAGMA journal_mode=WAL")
+        execute("PRAGMA synchronous=FULL")
         if not tables:
             self._create()
         elif format != FORMAT:
@@ -97,33 +97,33 @@ class SweepStore:
 
     def _create(self) -> None:
         """Make the tables, unless another process has just done it."""
-        with self._alone() as ask:
-            if not ask("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        with self._alone() as execute:
+            if not execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 for statement in _TABLES:
-                    ask(statement)
-                ask(f"PRAGMA application_id={APPLICATION}")
-                ask(f"PRAGMA user_version={FORMAT}")
+                    execute(statement)
+                execute(f"PRAGMA application_id={APPLICATION}")
+                execute(f"PRAGMA user_version={FORMAT}")
 
     def _renew(self) -> None:
         """Give an older file the columns of this format, unless another process has just done it."""
-        with self._alone() as ask:
-            columns = _NEW.get(ask("PRAGMA user_version").fetchone()[0], ())
+        with self._alone() as execute:
+            columns = _NEW.get(execute("PRAGMA user_version").fetchone()[0], ())
             statements = [f"ALTER TABLE rows ADD COLUMN {name} {sql_type(name)}" for name in columns]
             for statement in [*statements, _WEIGHTS, *_final("weights")] if columns else ():
-                ask(statement)
-            ask(f"PRAGMA user_version={FORMAT}")
+                execute(statement)
+            execute(f"PRAGMA user_version={FORMAT}")
 
     @contextmanager
     def _alone(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
         """A transaction that no other process can begin beside."""
-        ask = self.connection.execute
-        ask("BEGIN IMMEDIATE")
+        execute = self.connection.execute
+        execute("BEGIN IMMEDIATE")
         try:
-            yield ask
-            ask("COMMIT")
+            yield execute
+            execute("COMMIT")
         except BaseException:
             if self.connection.in_transaction:
-                ask("ROLLBACK")
+                execute("ROLLBACK")
             raise
 
     def _failed(self, verb: str, error: sqlite3.Error) -> RecordError:
@@ -149,7 +149,7 @@ class SweepStore:
         """Close the file."""
         self.connection.close()
 
-    def began(self, name: str, sweep: str, facts: dict[str, Any]) -> None:
+    def note_run(self, name: str, sweep: str, facts: dict[str, Any]) -> None:
         """Note that a process began: the sweep's text, versions, the machine."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.connection.execute("INSERT INTO runs VALUES (?, ?, ?, ?)", (now, name, sweep, json.dumps(facts)))
@@ -161,14 +161,14 @@ class SweepStore:
 
     def weights(self, model: str) -> str | None:
         """What computed a model's rows when this file was last run; None where it never was."""
-        ask = "SELECT identity FROM weights WHERE model = ? ORDER BY at DESC LIMIT 1"
-        return next((identity for (identity,) in self._read(ask, (model,))), None)
+        query = "SELECT identity FROM weights WHERE model = ? ORDER BY at DESC LIMIT 1"
+        return next((identity for (identity,) in self._read(query, (model,))), None)
 
     def keys(self) -> set[str]:
         """Keys of all rows."""
         return {key for (key,) in self._read("SELECT key FROM rows", ())}
 
-    def add(self, done: Finished) -> int:
+    def add(self, problem: Finished) -> int:
         """Write a problem's rows, all or none; those that are there already are left as they are.
 
         Returns:
@@ -176,18 +176,18 @@ class SweepStore:
         """
         names, marks = ", ".join(COLUMNS), ", ".join("?" * len(COLUMNS))
         try:
-            with self._alone() as ask:
+            with self._alone() as execute:
                 before = self.connection.total_changes
-                for row in done.rows:
-                    ask(
+                for row in problem.rows:
+                    execute(
                         f"INSERT INTO rows ({names}) VALUES ({marks}) ON CONFLICT (key) DO NOTHING",
                         row.values,
                     )
                 new = self.connection.total_changes - before
-                if done.memo_text is not None:
-                    ask(
+                if problem.memo_text is not None:
+                    execute(
                         "INSERT INTO memos VALUES (?, ?) ON CONFLICT (unit) DO NOTHING",
-                        (done.unit, done.memo_text),
+                        (problem.unit, problem.memo_text),
                     )
         except sqlite3.OperationalError as error:  # a full disk, a file that is locked for too long
             raise self._failed("written", error) from None

@@ -23,35 +23,35 @@ from backend.sweeps.rows import Row
 from backend.sweeps.run import SweepDone
 
 
-def by_line(done: SweepDone) -> dict[tuple[Cell, str], list[Row]]:
+def by_line(result: SweepDone) -> dict[tuple[Cell, str], list[Row]]:
     """Rows by line (cell and method), cell by cell, dense first."""
     lines: dict[tuple[Cell, str], list[Row]] = {}
-    for cell, method, row in done.rows:
-        lines.setdefault((done.line_cell(cell), method), []).append(row)
+    for cell, method, row in result.rows:
+        lines.setdefault((result.line_cell(cell), method), []).append(row)
     first = dict(reversed(lines))  # by cell; dense stands first in every shard
-    places = {cell: at for at, cell in enumerate(done.line_cells)}
+    places = {cell: at for at, cell in enumerate(result.line_cells)}
     order = sorted(lines, key=lambda line: (places[line[0]], line[1] != first[line[0]]))
     return {line: lines[line] for line in order}
 
 
-def summarise(done: SweepDone) -> tuple[SweepLine, ...]:
+def _dense(lines: dict[tuple[Cell, str], list[Row]]) -> dict[Cell, list[Row]]:
+    """Every cell's first line."""
+    return {cell: rows for (cell, _), rows in reversed(lines.items())}
+
+
+def summarise(result: SweepDone) -> tuple[SweepLine, ...]:
     """All lines, cell by cell, dense first."""
-    lines = by_line(done)
-    dense: dict[Cell, list[Row]] = {}
-    for (cell, _), rows in lines.items():
-        dense.setdefault(cell, rows)
+    lines = by_line(result)
+    dense = _dense(lines)
     return tuple(
-        _line(cell, method, rows, dense[cell], done.line_cells, done.warmups > 1)
+        _line(cell, method, rows, dense[cell], result.line_cells, result.warmups > 1)
         for (cell, method), rows in lines.items()
     )
 
 
-def boundary_tax(done: SweepDone) -> Tax | None:
-    """That of the prompts of every cell's first line, which is dense's."""
-    first: dict[Cell, list[Row]] = {}
-    for (cell, _), rows in by_line(done).items():
-        first.setdefault(cell, rows)
-    return added(row.boundary_tax for rows in first.values() for row in rows)
+def boundary_tax(result: SweepDone) -> Tax | None:
+    """The tax on dense's prompts: dense is the first line of every cell."""
+    return added(row.boundary_tax for rows in _dense(by_line(result)).values() for row in rows)
 
 
 def problem_of(row: Row) -> tuple[int, int]:
@@ -62,15 +62,17 @@ def problem_of(row: Row) -> tuple[int, int]:
 def _line(
     cell: Cell, method: str, rows: list[Row], dense: list[Row], cells: Sequence[Cell], pooled: bool
 ) -> SweepLine:
-    known = {problem_of(row): row.ttft_ms for row in dense}
+    dense_ms = {problem_of(row): row.ttft_ms for row in dense}
     warmups = [row.seed for row in rows]
 
     def of_all(values: Sequence[bool | None]) -> Share:
-        apart = share(values)
-        if not pooled or not apart.of:
-            return apart
+        independent = share(values)
+        if not pooled or not independent.of:
+            return independent
         interval = clustered(values, warmups)  # of values that are all alike it would know no doubt
-        return replace(interval, low=min(interval.low, apart.low), high=max(interval.high, apart.high))
+        return replace(
+            interval, low=min(interval.low, independent.low), high=max(interval.high, independent.high)
+        )
 
     def share_in(of: str) -> Share:
         return of_all([getattr(row, of) for row in rows])
@@ -109,7 +111,11 @@ def _line(
         near_ties=sum(bool(row.near_tie) for row in rows),
         ttft_ms=median([row.ttft_ms for row in rows]),
         ttft_ratio=median(
-            [known[problem_of(row)] / max(row.ttft_ms, 1e-9) for row in rows if problem_of(row) in known]
+            [
+                dense_ms[problem_of(row)] / max(row.ttft_ms, 1e-9)
+                for row in rows
+                if problem_of(row) in dense_ms
+            ]
         ),
         warmups=len(set(warmups)),
     )
@@ -131,17 +137,17 @@ def median(values: Sequence[float]) -> Share:
 
 def mean(values: Sequence[float | None]) -> Share:
     """Mean of the known values with Student's 95% interval; of a single value there is none."""
-    known = [float(v) for v in values if v is not None and math.isfinite(v)]
-    if not known:
+    numbers = [float(v) for v in values if v is not None and math.isfinite(v)]
+    if not numbers:
         return NOTHING
-    t = float(stats.t.ppf(0.975, len(known) - 1))
-    middle, half = map(float, mean_and_half(known, t))
-    if len(known) == 1:
+    t = float(stats.t.ppf(0.975, len(numbers) - 1))
+    middle, half = map(float, mean_and_half(numbers, t))
+    if len(numbers) == 1:
         return Share(middle, -math.inf, math.inf, 1)
-    return Share(middle, middle - half, middle + half, len(known))
+    return Share(middle, middle - half, middle + half, len(numbers))
 
 
 def mean_distance(values: Sequence[float | None]) -> Share:
     """Mean of distances, whose interval does not reach below zero: a bootstrap."""
-    known = [float(v) for v in values if v is not None and math.isfinite(v)]
-    return bootstrap(known) if len(known) > 1 else mean(known)
+    numbers = [float(v) for v in values if v is not None and math.isfinite(v)]
+    return bootstrap(numbers) if len(numbers) > 1 else mean(numbers)

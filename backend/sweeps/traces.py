@@ -80,9 +80,9 @@ def read_trace(path: Path, max_new_tokens: int = 256) -> tuple[Pipeline, list[Tr
             )
         agent_templates = [_template(calls, place) for place in range(len(calls))]
         templates = templates or agent_templates
-        for call, template, wanted in zip(calls, agent_templates, templates, strict=True):
-            if template != wanted:
-                at = next((i for i, (a, b) in enumerate(zip(template, wanted, strict=False)) if a != b), 0)
+        for call, template, expected in zip(calls, agent_templates, templates, strict=True):
+            if template != expected:
+                at = next((i for i, (a, b) in enumerate(zip(template, expected, strict=False)) if a != b), 0)
                 raise PromptError(
                     f"{call.where}: apart from what it copies, {show(call.agent)}'s prompt is not that of "
                     f"the first request; they part at {show(template[at : at + 60])}. Give the question, or "
@@ -164,16 +164,16 @@ def _template(calls: list[_Call], place: int) -> str:
 
 
 class TracedRequestState(RequestState):
-    """A walk in which readers get what was recorded, whatever is written now."""
+    """A request state whose agents read the recorded answers, whatever is written now."""
 
     recorded: Mapping[int, str]
 
     def answer(self, agent: int, ids: tuple[int, ...], text: str, kv: KVSegment) -> Sample | None:
         """Take the recorded answer in; see :meth:`backend.session.request_state.RequestState.answer`."""
-        known = self.recorded.get(agent)
-        if known is not None:
+        recorded = self.recorded.get(agent)
+        if recorded is not None:
             engine = self.engine_of(agent)
-            ids, text = engine.model.tokens.encode(known), known
+            ids, text = engine.model.tokens.encode(recorded), recorded
             prompt = engine.model.tokens.prompt(self.pipeline, agent, self.ids)
             engine.check_room(len(prompt.ids) + len(ids), 1, agent)
             kv = engine.encode(ids, prompt.ids, own_context(agent))
@@ -181,7 +181,7 @@ class TracedRequestState(RequestState):
 
 
 class TraceSession(LabSession):
-    """``recorded``: what the agents of the next request are known to have answered."""
+    """``recorded``: the next request's recorded answers by agent number."""
 
     recorded: Mapping[int, str] = {}
 

@@ -52,10 +52,12 @@ def numbers(
     return tuple(value if value is None else kind(value) for value in values)
 
 
-def one_of(value: object, field: str, known: Sequence[str]) -> None:
+def one_of(value: object, field: str, allowed: Sequence[str]) -> None:
     """Refuse what is not among the known."""
-    if value not in known:
-        raise OptionError(f"{field} is {show(value)}; there are {', '.join(known)}. Choose one.", field=field)
+    if value not in allowed:
+        raise OptionError(
+            f"{field} is {show(value)}; there are {', '.join(allowed)}. Choose one.", field=field
+        )
 
 
 def within(value: float, field: str, low: float, high: float) -> float:

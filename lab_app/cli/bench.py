@@ -52,7 +52,7 @@ def _measure(what: str, options: dict[str, Any]) -> dict[str, Any]:
     """The report of the measurement with this name."""
     from backend.bench.assemble import bench_assemble
     from backend.bench.attention import bench_attention
-    from backend.bench.common import Asked
+    from backend.bench.common import BenchRequest
     from backend.bench.decode import bench_decode
     from backend.bench.match import bench_match
     from backend.bench.memory import bench_memory
@@ -62,4 +62,4 @@ def _measure(what: str, options: dict[str, Any]) -> dict[str, Any]:
     return checked({
         "ttft": bench_ttft, "match": bench_match, "assemble": bench_assemble, "decode": bench_decode,
         "memory": bench_memory, "attention": bench_attention,
-    }[what](Asked(**options)))  # fmt: skip
+    }[what](BenchRequest(**options)))  # fmt: skip

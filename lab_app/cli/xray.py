@@ -91,9 +91,9 @@ def run_xray(
     cache, options = cache_of(events, block, cache_tokens)
     with progress() as tell:
         name = tokenizer or model or EMBEDDED
-        calls = gather(path_of(log), load_tokenizer(name), skip_bad=skip_bad, said=tell)
+        calls = gather(path_of(log), load_tokenizer(name), skip_bad=skip_bad, progress=tell)
         result = xray(
-            path_of(log), tokenizer=name, log=calls, **options, hour_price=hour_price, said=tell,
+            path_of(log), tokenizer=name, log=calls, **options, hour_price=hour_price, progress=tell,
             machine=saved_figures(path_of(machine)).machine if machine else None,
         )  # fmt: skip
     say(result)

@@ -62,12 +62,12 @@ class FakeRunner:
     def run(
         self,
         shard: Shard,
-        done: Collection[str],
+        keys: Collection[str],
         memo: Callable[[str], Any],
         cancel: threading.Event | None,
     ) -> Iterator[Progress | Finished]:
         for slots in shard.units:
-            if all(slot.key(self.name) in done for slot in slots):
+            if all(slot.key(self.name) in keys for slot in slots):
                 continue
             self.started(slots[0].problem)
             yield Finished(slots[0].key(self.name), tuple(row(slot, self.name) for slot in slots))

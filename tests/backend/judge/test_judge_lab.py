@@ -224,7 +224,7 @@ def test_who_has_read_is_in_the_batch_from_the_first_token_on(
     lab, request, works = JudgeLab(tiny), asked(regime="typed", methods=METHODS), []
     for order in (Order(), Order("shuffle", 1)):
         [(_, run, texts)] = lab.prompts(typed(), (None,) * 3, order.layout(1, 3), request)
-        works.append(lab.session(order).asking(run, texts))
+        works.append(lab.session(order).run_slots(run, texts))
     for work in works:
         while next(work) is not PROMPTS_READ:
             pass

@@ -58,7 +58,7 @@ def test_candidates_and_the_judge_are_scored_by_the_unit_tests(
     def write(lab: JudgeLab, pipeline: Any, agent: int, values: Any, *_: Any) -> Any:
         assert "Programming Expert" in pipeline.template(2).text or pipeline.name.endswith("parallel")
         ids = lab.agents.tokens.encode(BAD if agent == 1 else GOOD)
-        return ids, lab._again(pipeline, agent, values, ids)
+        return ids, lab._recompute(pipeline, agent, values, ids)
 
     asked: list[str] = []
 

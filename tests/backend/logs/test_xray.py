@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.base.errors import OptionError
-from backend.logs.anywhere import RUN, seen_before
+from backend.logs.anywhere import RUN, find_overlap
 from backend.logs.calls import Call, Message
 from backend.logs.pieces import Pieces, Tokens
 from backend.logs.prefixes import lru_hits, shared_prefixes
@@ -158,7 +158,7 @@ def test_text_anywhere_is_every_run_that_an_earlier_call_had(seed: int) -> None:
             [rng.randrange(50) for _ in range(rng.randrange(20))] + source[at : at + rng.randrange(30)]
         )
     first = np.array(sorted(rng.randrange(4) for _ in texts))
-    seen = seen_before(Tokens([np.array(t, np.uint32) for t in texts]), first)
+    seen = find_overlap(Tokens([np.array(t, np.uint32) for t in texts]), first)
     for n, text in enumerate(texts):
         earlier = {
             tuple(t[i : i + RUN]) for m, t in enumerate(texts) if first[m] < first[n] for i in range(len(t))

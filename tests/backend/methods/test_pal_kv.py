@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tiny import QUESTIONS, TOLERANCE, error, model
 
 from backend.judge.judge_lab import JudgeLab
-from backend.judge.judge_session import GivenText, JudgeSession, side_by_side
+from backend.judge.judge_session import JudgeSession, SlotText, side_by_side
 from backend.methods.kvcomm.weights import Weight, of_those
 from backend.methods.plan import Reuse
 from backend.methods.registry import profile_options
@@ -57,8 +57,8 @@ def records(tiny: LoadedModel, methods: tuple[MethodChoice, ...], order: Order, 
         yield heard(lab.session(order), run, texts), lab.session(order), layout
 
 
-def heard(session: JudgeSession, run: RunRequest, texts: dict[str, GivenText]) -> RunRecord:
-    [record] = side_by_side([session.asking(run, texts)])
+def heard(session: JudgeSession, run: RunRequest, texts: dict[str, SlotText]) -> RunRecord:
+    [record] = side_by_side([session.run_slots(run, texts)])
     return record
 
 
@@ -228,7 +228,7 @@ def test_pal_kv_with_texts_of_one_writer_is_kvcomm(tiny: LoadedModel) -> None:
         base = problem(number)
         asked = JudgeProblem(number, base.question, base.candidates[:2], "typed")
         [(_, run, texts)] = lab.prompts(asked, (None,) * 2, (1, 2), request)
-        same = {name: GivenText(text.ids, text.base, "agent 1") for name, text in texts.items()}
+        same = {name: SlotText(text.ids, text.base, "agent 1") for name, text in texts.items()}
         record = heard(session, run, same)
         a, b = (session.rows[i].prefill for i in (1, 2))
         assert torch.equal(a.logits, b.logits)

@@ -92,7 +92,7 @@ class FakeCluster:
         assert make.func is ModelRunner
         [load] = make.args
         assert pickle.loads(pickle.dumps(load)).keywords == load.keywords
-        self.load, self.known, self.open = load, {}, 0
+        self.load, self.fingerprints, self.open = load, {}, 0
         self.runner = make()
 
     def __enter__(self) -> Self:
@@ -103,7 +103,7 @@ class FakeCluster:
         self.open -= 1
 
     def weights(self, shard: Any) -> str:
-        self.known[shard.cell.model, ""] = found = self.runner.weights(shard)
+        self.fingerprints[shard.cell.model, ""] = found = self.runner.weights(shard)
         return found
 
     def run(self, *given: Any) -> Iterator[Any]:

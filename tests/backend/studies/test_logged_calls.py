@@ -40,8 +40,9 @@ def read(model: Any, **given: Any) -> ReadingRecord:
 def test_at_most_half_of_a_template_fills_pools_and_is_not_read(tiny_model: Any) -> None:
     logged = LoggedCalls(tiny_model, calls(5), [KVCOMM], ReadingRequest((KVCOMM,), same="number"))
     assert logged.warmed == 2
-    assert logged.left == [2, 3, 4]
-    assert LoggedCalls(tiny_model, calls(5), [KVCOMM], ReadingRequest((KVCOMM,), warm=1)).left == [1, 2, 3, 4]
+    assert logged.eligible == [2, 3, 4]
+    logged_more = LoggedCalls(tiny_model, calls(5), [KVCOMM], ReadingRequest((KVCOMM,), warm=1))
+    assert logged_more.eligible == [1, 2, 3, 4]
     assert LoggedCalls(tiny_model, calls(5), [NAIVE], ReadingRequest((NAIVE,))).warmed == 0
     assert {logged.request(index).pipeline.scoring for index in range(5)} == {"number"}
 

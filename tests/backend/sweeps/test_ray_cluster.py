@@ -18,7 +18,7 @@ from fake_sweep import FakeRunner
 
 from backend.base.errors import LabError, OptionError, RunCancelled
 from backend.sweeps.grid import Shard
-from backend.sweeps.ray_cluster import Cluster, raised, ray_module, refused
+from backend.sweeps.ray_cluster import Cluster, as_error, as_failure, ray_module
 from backend.sweeps.read import parse_sweep
 from backend.sweeps.run import SweepDone, run_sweep
 from backend.sweeps.store import SweepStore
@@ -238,6 +238,6 @@ def test_without_ray_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_failures_travel_as_data() -> None:
-    back = raised(refused(OptionError("What. Do that.", field="a.b")))
+    back = as_error(as_failure(OptionError("What. Do that.", field="a.b")))
     assert (type(back), str(back), back.field) == (OptionError, "What. Do that.", "a.b")
-    assert type(raised(("Unheard", "x", None))) is LabError
+    assert type(as_error(("Unheard", "x", None))) is LabError
