@@ -91,12 +91,12 @@ class ApeMethod(ApartMethod):
                 before = max(edge for edge in edges if edge <= span.start)
                 place = (first if before < edges[-1] else widest) + span.start - before
             steps.append(Step(span.start, span.end, action, place))
-        read = torch.zeros(len(prompt.ids), dtype=torch.bool)
+        is_context = torch.zeros(len(prompt.ids), dtype=torch.bool)
         for span in contexts:
-            read[span.start : span.end] = True
+            is_context[span.start : span.end] = True
         plain = o.temperature == 1 and o.scale == 1
         how = f"temperature {o.temperature:g}, scale {o.scale:g}"
         return Plan(
             tuple(steps), "partial", f"{len(contexts)} contexts were copied side by side, {how}.",
-            temper=None if plain else Temper(read, o.temperature, o.scale),
+            temper=None if plain else Temper(is_context, o.temperature, o.scale),
         )  # fmt: skip

@@ -30,8 +30,8 @@ def shortened(
             if compression == "drop":
                 own = tuple(own[i] for i in kept_tokens(encoder.surprisal(own), rate).tolist())
             else:
-                made = encoder.packet if compression == "packet" else encoder.anchor_tokens
-                apart[span.name] = made(own)
+                encode = encoder.packet if compression == "packet" else encoder.anchor_tokens
+                apart[span.name] = encode(own)
                 own = own[:1] * apart[span.name].tokens
         spans.append(replace(span, start=len(ids), end=len(ids) + len(own)))
         ids += own

@@ -46,8 +46,8 @@ def refusal(gate: RiskGate, view: PromptView) -> str | None:
     if view.logits is not None:
         first, second = view.logits.topk(2).values.tolist()
         margin = first - second
-    known = text_features([sample.text for sample in candidates], gate.scoring)
-    safe = gate.safe(known | own_features(entropies, margin))
+    features = text_features([sample.text for sample in candidates], gate.scoring)
+    safe = gate.safe(features | own_features(entropies, margin))
     if safe >= gate.threshold:
         return None
     return (

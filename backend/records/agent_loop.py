@@ -123,8 +123,8 @@ def loop_questions(count: int, seed: int = 0) -> tuple[Example, ...]:
 def answer_of(question: str, prices: Mapping[str, int]) -> int | None:
     """What a question of the loop comes to; None where it is none, or names what has no price."""
     try:
-        if prices_asked := _APART.search(question):
-            return abs(prices[prices_asked[1]] - prices[prices_asked[2]])
+        if pair := _APART.search(question):
+            return abs(prices[pair[1]] - prices[pair[2]])
         if purchase := _BUYS.search(question):
             more = int(purchase[3]) * prices[purchase[4]] if purchase[3] else 0
             return int(purchase[1]) * prices[purchase[2]] + more
@@ -133,7 +133,7 @@ def answer_of(question: str, prices: Mapping[str, int]) -> int | None:
     return None
 
 
-def over(outcome: Outcome) -> bool:
+def is_final(outcome: Outcome) -> bool:
     """Does this turn end the episode?"""
     return (find_action(outcome.text) or "").lower().startswith("finish")
 
@@ -142,7 +142,7 @@ def right_end(outcome: Outcome, expected: str | None) -> int:
     """How an episode ended with this turn: one of ``WRONG``, ``RIGHT``, ``UNKNOWN``."""
     if expected is None:
         return UNKNOWN
-    answer = extract_answer(outcome.text, "text") if over(outcome) else None
+    answer = extract_answer(outcome.text, "text") if is_final(outcome) else None
     return RIGHT if answer is not None and same_answer(answer, expected) else WRONG
 
 
@@ -170,7 +170,7 @@ def _turn(record: RunRecord, outcome: Outcome, last: int) -> dict[str, Any]:
         if span.provenance:
             tokens_by_provenance[span.provenance] += span.end - span.start
     fidelity, parts = outcome.fidelity, outcome.timing.parts_ms
-    ended = outcome.agent == last
+    is_last = outcome.agent == last
     return {
         "method": outcome.method,
         "turn": outcome.agent,
@@ -185,7 +185,7 @@ def _turn(record: RunRecord, outcome: Outcome, last: int) -> dict[str, Any]:
         "kl_mean": float(fidelity.kl_tokens.mean()) if fidelity and fidelity.kl_tokens.size else None,
         "floor": fidelity.floor if fidelity else None,
         "provenance": tokens_by_provenance,
-        "end": right_end(outcome, record.request.expected) if ended else GOES_ON,
+        "end": right_end(outcome, record.request.expected) if is_last else GOES_ON,
         "text": outcome.text,
     }
 
@@ -338,8 +338,8 @@ def _line(record: LoopRecord, mode: str, label: str) -> LoopLine:
         / record.prompt_tokens[rows & (record.episode == e)].sum()
         for e in episodes
     ]
-    times = {(e, t): ms for e, t, ms in _each(record, dense_rows)}
-    ratios = [times[e, t] / max(1e-9, ms) for e, t, ms in _each(record, rows) if (e, t) in times]
+    times = {(e, t): ms for e, t, ms in _turn_times(record, dense_rows)}
+    ratios = [times[e, t] / max(1e-9, ms) for e, t, ms in _turn_times(record, rows) if (e, t) in times]
     dense_ends, ends = (
         {
             int(e): int(x)
@@ -351,7 +351,7 @@ def _line(record: LoopRecord, mode: str, label: str) -> LoopLine:
     family = len(record.request.modes) * (len(record.labels) - 1)  # read together (Bonferroni)
     low, high = wilson(right := sum(ends.values()), len(ends))
     stores = [e // record.request.memory for e in ends]
-    low, high = _over_stores([float(x) for x in ends.values()], stores, low, high)
+    low, high = _store_interval([float(x) for x in ends.values()], stores, low, high)
     kl, kl_first = (column[rows & ~np.isnan(column)] for column in (record.kl_mean, record.kl_first))
     tokens = record.prompt_tokens[rows].sum()
     return LoopLine(
@@ -362,7 +362,7 @@ def _line(record: LoopRecord, mode: str, label: str) -> LoopLine:
         len(ends),
         low,
         high,
-        _behind(
+        _deficit(
             {e: (dense_ends[e], ends[e]) for e in ends if e in dense_ends}, record.request.memory, family
         ),
         float(rows.sum() / max(1, len(episodes))),
@@ -378,7 +378,7 @@ def _line(record: LoopRecord, mode: str, label: str) -> LoopLine:
     )
 
 
-def _behind(ends: Mapping[int, tuple[int, int]], memory: int, family: int) -> tuple[float, float, float]:
+def _deficit(ends: Mapping[int, tuple[int, int]], memory: int, family: int) -> tuple[float, float, float]:
     """How much more often the first of each pair succeeded, with 95% limits, one of ``family`` such.
 
     Args:
@@ -387,17 +387,17 @@ def _behind(ends: Mapping[int, tuple[int, int]], memory: int, family: int) -> tu
     if not ends:
         return (float("nan"),) * 3
     pairs = ends.values()
-    gained = sum(a > b for a, b in pairs) + 0.5
-    lost = sum(a < b for a, b in pairs) + 0.5
+    wins = sum(a > b for a, b in pairs) + 0.5
+    losses = sum(a < b for a, b in pairs) + 0.5
     total = len(pairs) + 2
-    middle = (gained - lost) / total
-    half = deviations(family) * (gained + lost - (gained - lost) ** 2 / total) ** 0.5 / total
+    middle = (wins - losses) / total
+    half = deviations(family) * (wins + losses - (wins - losses) ** 2 / total) ** 0.5 / total
     changes, stores = [float(a - b) for a, b in pairs], [e // memory for e in ends]
     low, high = max(-1.0, middle - half), min(1.0, middle + half)
-    return (gained - lost) / len(pairs), *_over_stores(changes, stores, low, high, family)
+    return (wins - losses) / len(pairs), *_store_interval(changes, stores, low, high, family)
 
 
-def _over_stores(
+def _store_interval(
     values: Sequence[float], stores: Sequence[int], low: float, high: float, family: int = 1
 ) -> tuple[float, float]:
     """The interval of a mean over episodes, at least as wide as the bootstrap over stores, then episodes:
@@ -405,11 +405,11 @@ def _over_stores(
     if len(set(stores)) < 2:
         return low, high
     x = np.asarray(values)
-    interval = bootstrap_interval(lambda drawn: x[drawn].mean(axis=1), len(x), family=family, clusters=stores)
+    interval = bootstrap_interval(lambda rows: x[rows].mean(axis=1), len(x), family=family, clusters=stores)
     return min(low, interval[0]), max(high, interval[1])
 
 
-def _each(record: LoopRecord, rows: NDArray[np.bool_]) -> Iterable[tuple[int, int, float]]:
+def _turn_times(record: LoopRecord, rows: NDArray[np.bool_]) -> Iterable[tuple[int, int, float]]:
     return zip(
         record.episode[rows].tolist(), record.turn[rows].tolist(), record.ttft_ms[rows].tolist(), strict=True
     )

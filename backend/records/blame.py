@@ -82,7 +82,7 @@ def exact_parts(text: str) -> list[tuple[int, Part]]:
     Raises:
         OptionError: it cannot be read so.
     """
-    found = []
+    parts = []
     for line in filter(None, text.split(";")):
         pieces = EXACT.fullmatch(line)
         if pieces is None or int(pieces["first"]) > int(pieces["last"]):
@@ -92,8 +92,8 @@ def exact_parts(text: str) -> list[tuple[int, Part]]:
             )
         first, last = int(pieces["first"]), int(pieces["last"])
         half: Half = next(h for h in get_args(Half) if h == pieces["half"])
-        found.append((int(pieces["agent"]), Part(pieces["segment"], 0, 0, first, last, half)))
-    return found
+        parts.append((int(pieces["agent"]), Part(pieces["segment"], 0, 0, first, last, half)))
+    return parts
 
 
 @dataclass(frozen=True)

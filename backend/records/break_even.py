@@ -172,10 +172,10 @@ def least_share(machine: Machine, case: Case) -> float | None:
     dense, record = dense_ms(machine, case.prompt), machine.record_ms * case.prompt
     parts = parts_ms(machine, case)
     overhead = parts["base"] + parts["gate"]
-    saved = dense - (reuse_ms(machine, case) - overhead)
-    if saved <= overhead:
+    gain = dense - (reuse_ms(machine, case) - overhead)
+    if gain <= overhead:
         return None
-    return (overhead + record) / (saved + record)
+    return (overhead + record) / (gain + record)
 
 
 def least_tokens(machine: Machine, case: Case) -> int | None:
@@ -206,8 +206,8 @@ def least_tokens(machine: Machine, case: Case) -> int | None:
 
 def most_anchors(machine: Machine, case: Case) -> int | None:
     """Anchors, all of them mixed, up to which reuse gains."""
-    bare = Case(case.prompt, case.shared, case.outside, case.readers, 0, 0)
-    budget_ms = dense_ms(machine, case.prompt) - reuse_ms(machine, bare)
+    uncorrected = Case(case.prompt, case.shared, case.outside, case.readers, 0, 0)
+    budget_ms = dense_ms(machine, case.prompt) - reuse_ms(machine, uncorrected)
     ms_per_anchor = (machine.match_ms + machine.mix_ms) * case.shared
     if budget_ms <= 0:
         return None
@@ -219,12 +219,12 @@ def answer(machine: Machine, case: Case) -> Answer:
     """All that is said of a case."""
     dense, reuse = dense_ms(machine, case.prompt), reuse_ms(machine, case)
     record = machine.record_ms * case.prompt + machine.encode_ms * case.outside / case.readers
-    saved = dense - reuse
-    after = math.ceil(case.anchors * record / saved) + case.anchors if saved > 0 else None
+    gain = dense - reuse
+    pays_after = math.ceil(case.anchors * record / gain) + case.anchors if gain > 0 else None
     return Answer(
         dense, reuse, dense / reuse if reuse else math.inf, parts_ms(machine, case),
         least_share(machine, case), least_tokens(machine, case), most_anchors(machine, case),
-        case.anchors * case.shared * machine.anchor_bytes, after,
+        case.anchors * case.shared * machine.anchor_bytes, pays_after,
     )  # fmt: skip
 
 

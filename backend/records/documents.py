@@ -165,12 +165,12 @@ class DocumentStudy(Saved):
         if not rows.size or rows[2].mean() == rows[1].mean():
             return None
 
-        def closed(sample: NDArray[np.int64]) -> NDArray[np.float64]:
+        def gap_share(sample: NDArray[np.int64]) -> NDArray[np.float64]:
             accuracy, low, high = rows[:, sample].mean(axis=2)
             differs = high != low
             return np.asarray((accuracy - low)[differs] / (high - low)[differs])
 
-        one, low, high = rows.mean(axis=1)
-        return float((one - low) / (high - low)), *bootstrap_interval(
-            closed, rows.shape[1], seed=seed, family=len(self.arms) - 2
+        accuracy, low, high = rows.mean(axis=1)
+        return float((accuracy - low) / (high - low)), *bootstrap_interval(
+            gap_share, rows.shape[1], seed=seed, family=len(self.arms) - 2
         )

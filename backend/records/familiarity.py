@@ -70,17 +70,17 @@ def features(readings: Sequence[Reading], usual: float) -> dict[str, float]:
         readings: its agents', in running order.
         usual: nats beyond which a token is surprising.
     """
-    known = np.concatenate([r.surprisal for r in readings])
+    nats = np.concatenate([r.surprisal for r in readings])
     typed = np.concatenate([r.typed for r in readings])
-    defined = ~np.isnan(known)
+    defined = ~np.isnan(nats)
     answers = [r.answer[~np.isnan(r.answer)] for r in readings]
     written = np.concatenate(answers)
     values: dict[str, float] = {}
-    for name, part in (("values", known[defined & typed]), ("template", known[defined & ~typed])):
+    for name, part in (("values", nats[defined & typed]), ("template", nats[defined & ~typed])):
         if len(part):
             values[name] = float(part.mean())
     if defined.any():
-        values |= {"surprising": surprising(readings, usual), "most": float(known[defined].max())}
+        values |= {"surprising": surprising(readings, usual), "most": float(nats[defined].max())}
         values["peak"] = max(_peak(r.surprisal) for r in readings)
     if len(written):
         values |= {"answer": float(written.mean()), "answer_most": float(written.max())}
@@ -91,21 +91,21 @@ def features(readings: Sequence[Reading], usual: float) -> dict[str, float]:
 
 def surprising(readings: Sequence[Reading], usual: float) -> float:
     """Share of the known tokens beyond ``usual`` nats."""
-    known = np.concatenate([r.surprisal for r in readings])
-    return float((known[~np.isnan(known)] > usual).mean())
+    nats = np.concatenate([r.surprisal for r in readings])
+    return float((nats[~np.isnan(nats)] > usual).mean())
 
 
 def _peak(surprisal: Floats) -> float:
     """The highest mean of some tokens in a row; 0 without any."""
-    known = surprisal[~np.isnan(surprisal)]
-    width = min(IN_A_ROW, len(known))
-    return float(np.convolve(known, np.ones(width) / width, "valid").max()) if width else 0.0
+    nats = surprisal[~np.isnan(surprisal)]
+    width = min(IN_A_ROW, len(nats))
+    return float(np.convolve(nats, np.ones(width) / width, "valid").max()) if width else 0.0
 
 
 def usual_surprisal(readings: Sequence[Reading]) -> float:
     """The nats beyond which a token surprises, from familiar requests."""
-    known = np.concatenate([r.surprisal for r in readings])
-    return float(np.nanpercentile(known, USUAL))
+    nats = np.concatenate([r.surprisal for r in readings])
+    return float(np.nanpercentile(nats, USUAL))
 
 
 @dataclass(frozen=True)

@@ -133,8 +133,8 @@ def read_orders(text: str, candidates: int) -> tuple[Order, ...]:
         elif kind == "shuffle" and (not seed or (seed.isascii() and seed.isdigit() and len(seed) < 10)):
             orders.append(Order("shuffle", int(seed or 0)))
         elif kind == "all" and not seed and math.factorial(candidates) <= MOST_ORDERS:
-            every = list(permutations(range(1, candidates + 1)))
-            orders += [Order(), *(Order("fixed", places=places) for places in every[1:])]
+            layouts = list(permutations(range(1, candidates + 1)))
+            orders += [Order(), *(Order("fixed", places=places) for places in layouts[1:])]
         elif kind == "all" and not seed:
             raise OptionError(
                 f"{candidates} candidates have {math.factorial(candidates):,} permutations; all of them are "
@@ -211,8 +211,8 @@ class JudgeRequest:
         choices: tuple[tuple[str, Sequence[str]], ...] = (
             ("regime", tuple(REGIMES)), ("protocol", tuple(PROTOCOLS)), ("criterion", CRITERIA),
         )  # fmt: skip
-        for name, known in choices:
-            check_choice(getattr(self, name), known, f"judge.{name}")
+        for name, allowed in choices:
+            check_choice(getattr(self, name), allowed, f"judge.{name}")
         if not self.orders:
             raise OptionError("No order is given. Give at least one, such as identity.", field="judge.orders")
 

@@ -20,7 +20,7 @@ from backend.records.judge_tables import Counted, JudgeLine, JudgeTable
 
 
 def paired(
-    mine: Sequence[JudgeOutcome],
+    own: Sequence[JudgeOutcome],
     other: Sequence[JudgeOutcome],
     value: Callable[[JudgeOutcome], bool | None],
     family: int,
@@ -28,7 +28,7 @@ def paired(
     """Mean change of an indicator from ``other`` to ``mine`` over the problems where both have it; one of
     ``family`` changes."""
     before = {o.problem: value(o) for o in other}
-    both = [(value(o), before.get(o.problem)) for o in mine]
+    both = [(value(o), before.get(o.problem)) for o in own]
     changes = [float(a) - float(b) for a, b in both if a is not None and b is not None]
     interval = bootstrap(changes, family=family)
     if len(set(changes)) == 1:  # resampling what is all alike knows no doubt
@@ -46,17 +46,17 @@ def changed_to(outcomes: Sequence[JudgeOutcome], change: Change) -> Share:
 
 def picks(outcomes: Sequence[JudgeOutcome]) -> tuple[Share, ...]:
     """How often none, and each slot, was taken, among the readable selections; a set takes a part of each."""
-    read = [o.slots for o in outcomes if o.slots is not None]
+    selections = [o.slots for o in outcomes if o.slots is not None]
     most = max((len(o.layout) for o in outcomes), default=0)
     out = []
     for slot in range(most + 1):
-        taken = [1 / len(slots) if slot in slots else 0.0 for slots in read]
-        if not taken:
+        shares = [1 / len(slots) if slot in slots else 0.0 for slots in selections]
+        if not shares:
             out.append(NOTHING)
             continue
-        low, high = wilson(round(sum(taken)), len(taken))
-        mean = sum(taken) / len(taken)
-        out.append(Share(mean, min(low, mean), max(high, mean), len(taken)))
+        low, high = wilson(round(sum(shares)), len(shares))
+        mean = sum(shares) / len(shares)
+        out.append(Share(mean, min(low, mean), max(high, mean), len(shares)))
     return tuple(out)
 
 
@@ -149,7 +149,7 @@ def heat(counts: Sequence[Counted]) -> NDArray[np.int64]:
     """(right, kept) numbers of problems: row by how many methods were right, column by how many kept dense's
     selection."""
     methods = max((c.methods for c in counts), default=0)
-    found = np.zeros((methods + 1, methods + 1), dtype=np.int64)
+    grid = np.zeros((methods + 1, methods + 1), dtype=np.int64)
     for c in counts:
-        found[c.right, c.kept] += 1
-    return found
+        grid[c.right, c.kept] += 1
+    return grid

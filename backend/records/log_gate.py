@@ -95,12 +95,12 @@ class GateRequest:
                 "--method is dense, which cannot change an answer. Name another.", field="method"
             )
 
-    def limits(self, flips: int, seen: int) -> tuple[float, float]:
+    def limits(self, flips: int, calls: int) -> tuple[float, float]:
         """Between which shares the true one lies: each end holds with the level; with ``stop_early`` both
         hold at every look."""
         if self.stop_early:
-            return confidence_sequence(flips, seen, self.level, self.max_flips)
-        return lower_limit(flips, seen, self.level), upper_limit(flips, seen, self.level)
+            return confidence_sequence(flips, calls, self.level, self.max_flips)
+        return lower_limit(flips, calls, self.level), upper_limit(flips, calls, self.level)
 
     @cached_property
     def needed(self) -> int:
@@ -167,22 +167,22 @@ class GateRecord(Taxed):
     @cached_property
     def decision(self) -> tuple[Verdict, str]:
         """The verdict, and why in one sentence."""
-        request, seen, (low, high) = self.request, len(self.read), self.limits
+        request, count, (low, high) = self.request, len(self.read), self.limits
         limit, sure = f"{request.max_flips:.2%}", f"with {request.level:.0%} certainty"
-        changed = f"{self.flips} of {seen} answers changed"
+        changed = f"{self.flips} of {count} answers changed"
         if low > request.max_flips:
             return "not certain", f"{changed}: more than {limit}, {sure}"
-        if seen < request.needed:
-            had = f"{seen} calls were compared" if self.rows else f"{self.sampled} calls can be sampled"
-            refused = len(self.rows) - seen
+        if count < request.needed:
+            note = f"{count} calls were compared" if self.rows else f"{self.sampled} calls can be sampled"
+            refused = len(self.rows) - count
             why = f", and {refused} could not be read ({self.first_refusal})" if refused else ""
             return "could not tell", (
-                f"{had}{why}; no fewer than {request.needed} can show that at most {limit} change, {sure}"
+                f"{note}{why}; no fewer than {request.needed} can show that at most {limit} change, {sure}"
             )
         if not any(row.reused_tokens for row in self.read):
             return (
                 "could not tell",
-                f"{request.method.label} reused nothing in {seen} calls: nothing was tried",
+                f"{request.method.label} reused nothing in {count} calls: nothing was tried",
             )
         if high <= request.max_flips:
             return "at most", f"{changed}: at most {high:.2%}, {sure}"

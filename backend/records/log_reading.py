@@ -243,14 +243,14 @@ class ReadingRecord(Taxed):
         """For each proposed layout, and each method where it needs one: tokens saved, and answers changed
         with exact intervals. Calls that a layout leaves as they are count as unchanged."""
         out = []
-        for one in self.proposed:
-            mine = [row for row in self.laid if row.layout == one.layout]
-            for method in dict.fromkeys(row.method for row in mine):
-                rows = [row for row in mine if row.method == method]
+        for proposal in self.proposed:
+            layout_rows = [row for row in self.laid if row.layout == proposal.layout]
+            for method in dict.fromkeys(row.method for row in layout_rows):
+                rows = [row for row in layout_rows if row.method == method]
                 calls = [row for row in rows if row.dense_call or row.method_call]
                 out.append({
-                    "layout": one.layout, "method": method, "saved": one.saved, "of": one.of,
-                    "calls": one.calls,
+                    "layout": proposal.layout, "method": method, "saved": proposal.saved, "of": proposal.of,
+                    "calls": proposal.calls,
                     "touched": sum(row.touched for row in rows),
                     "flips": _counted(rows, lambda row: row.flipped),
                     "real_flips": _counted(rows, lambda row: row.flipped and not row.near_tie),
@@ -261,24 +261,24 @@ class ReadingRecord(Taxed):
         return out
 
 
-def _counted(rows: Iterable[Row], holds: Callable[[Row], bool]) -> dict[str, Any]:
-    hits = [holds(row) for row in rows]
+def _counted(rows: Iterable[Row], test: Callable[[Row], bool]) -> dict[str, Any]:
+    hits = [test(row) for row in rows]
     return Counted(sum(hits), len(hits)).plain()
 
 
 def _summed(method: str, agent: str | None, rows: Sequence[ReadingRow]) -> dict[str, Any]:
-    def counted(holds: Callable[[ReadingRow], bool], among: Iterable[ReadingRow] = rows) -> dict[str, Any]:
-        return _counted(among, holds)
+    def counted(test: Callable[[ReadingRow], bool], among: Iterable[ReadingRow] = rows) -> dict[str, Any]:
+        return _counted(among, test)
 
     def mean(values: Iterable[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return fmean(known) if known else None
+        numbers = [value for value in values if value is not None]
+        return fmean(numbers) if numbers else None
 
     tokens = sum(row.prompt_tokens for row in rows)
     with_tools = [row for row in rows if row.dense_call or row.method_call]
     logged = [row for row in rows if row.logged_tokens]
-    along = sum(row.logged_tokens for row in logged)
-    searched = [row.blamed for row in rows if row.blamed is not None and not row.blamed.refused]
+    total = sum(row.logged_tokens for row in logged)
+    searches = [row.blamed for row in rows if row.blamed is not None and not row.blamed.refused]
     return {
         "method": method,
         "agent": agent,
@@ -289,10 +289,10 @@ def _summed(method: str, agent: str | None, rows: Sequence[ReadingRow]) -> dict[
         "real_tool_flips": counted(lambda row: row.call_flipped and not row.near_tie, with_tools),
         "kl_first": mean(row.kl_first for row in rows),
         "kl_answer": mean(row.kl_answer for row in rows),
-        "kl_logged": sum(r.kl_logged * r.logged_tokens for r in logged) / along if along else None,
-        "swapped": sum(row.swapped for row in logged) / along if along else None,
-        "logged_tokens": along,
+        "kl_logged": sum(r.kl_logged * r.logged_tokens for r in logged) / total if total else None,
+        "swapped": sum(row.swapped for row in logged) / total if total else None,
+        "logged_tokens": total,
         "key_error": mean(row.key_error for row in rows),
         "value_error": mean(row.value_error for row in rows),
-        "explained": Counted(sum(bool(b.parts) for b in searched), len(searched)).plain(),
+        "explained": Counted(sum(bool(b.parts) for b in searches), len(searches)).plain(),
     }

@@ -320,9 +320,9 @@ class RunRecord(Saved):
     def boundary_tax(self) -> Tax | None:
         """Tokens of dense's prompts that stand only where texts meet, and all of those prompts; None in
         records of earlier versions."""
-        read = [self.prompts[o.prompt] for o in self.outcomes if o.method == self.labels[0]]
-        known = [(p.boundary_tokens, len(p.token_ids)) for p in read]
-        return added(None if taxed is None else (taxed, total) for taxed, total in known)
+        prompts = [self.prompts[o.prompt] for o in self.outcomes if o.method == self.labels[0]]
+        counts = [(p.boundary_tokens, len(p.token_ids)) for p in prompts]
+        return added(None if taxed is None else (taxed, total) for taxed, total in counts)
 
     def save(self, path: Path) -> Path:
         """Write the record to one file."""

@@ -108,8 +108,8 @@ class SweepLine:
     @property
     def graded(self) -> bool:
         """Whether the score says more than how many are right."""
-        told = bool(self.accuracy.of) and math.isclose(self.score.value, self.accuracy.value, abs_tol=1e-9)
-        return bool(self.score.of) and not told
+        same = bool(self.accuracy.of) and math.isclose(self.score.value, self.accuracy.value, abs_tol=1e-9)
+        return bool(self.score.of) and not same
 
 
 @dataclass(frozen=True)
@@ -174,8 +174,8 @@ class Count:
     text: str = ""
 
     def __str__(self) -> str:
-        left = "" if self.seconds_left is None else f", {clock_time(self.seconds_left)} left"
-        return f"{self.done:,} of {self.total:,} rows{left}" + (f"; {self.text}" if self.text else "")
+        time_left = "" if self.seconds_left is None else f", {clock_time(self.seconds_left)} left"
+        return f"{self.done:,} of {self.total:,} rows{time_left}" + (f"; {self.text}" if self.text else "")
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class SweepPlan:
 
     Attributes:
         cells: points of the grid without the method; ``rows`` a problem under a method in a cell each.
-        there: rows that are in the file already.
+        stored: rows that are in the file already.
         seconds: what the other rows will take on this machine.
     """
 
@@ -192,7 +192,7 @@ class SweepPlan:
     title: str
     cells: int
     rows: int
-    there: int
+    stored: int
     seconds: float
 
 
@@ -244,12 +244,12 @@ class Swept:
 
 def axis_value(axis: str, value: object) -> str:
     """``request order given``; of a method its label alone."""
-    said = f"{value:g}" if isinstance(value, float) else str(value)
-    return said if axis == "method" else f"{axis.replace('_', ' ')} {said}"
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if axis == "method" else f"{axis.replace('_', ' ')} {text}"
 
 
 def clock_time(seconds: float) -> str:
     """``1:02:03``, or ``02:03`` under an hour."""
     whole = max(0, round(seconds))
-    hours, rest = divmod(whole, 3600)
-    return (f"{hours}:" if hours else "") + f"{rest // 60:02d}:{rest % 60:02d}"
+    hours, remainder = divmod(whole, 3600)
+    return (f"{hours}:" if hours else "") + f"{remainder // 60:02d}:{remainder % 60:02d}"

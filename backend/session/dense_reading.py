@@ -17,7 +17,7 @@ KEPT_BYTES = 32 * 1024**2  # of what earlier changes gave; what the last one gav
 
 
 @dataclass
-class CarriedOut:
+class PlanResult:
     """What a changed method's plan gave at one agent: a later change may ask for an equal one.
 
     ``logits``: along dense's answer. ``distance`` from dense's cache, and where the answer of the tokens
@@ -44,27 +44,27 @@ class DenseReading:
     past: AnsweredRequest
     rows: dict[int, PromptRun] = field(default_factory=dict)
     logits: dict[int, Tensor] = field(default_factory=dict)  # along the answer, (answer + 1, vocabulary)
-    plain: dict[int, CarriedOut] = field(default_factory=dict)  # the same: a plan that copies nothing
+    plain: dict[int, PlanResult] = field(default_factory=dict)  # the same: a plan that copies nothing
     decoded: dict[tuple[int, bytes], Decoded] = field(default_factory=dict)  # answers of changed methods
-    carried_out: OrderedDict[Hashable, CarriedOut] = field(default_factory=OrderedDict)  # the last used last
+    results: OrderedDict[Hashable, PlanResult] = field(default_factory=OrderedDict)  # the last used last
 
-    def keep(self, used: dict[Hashable, CarriedOut]) -> None:
+    def keep(self, latest: dict[Hashable, PlanResult]) -> None:
         """Keep what a change gave or took over, and of earlier ones what there is room for."""
-        for key, one in used.items():
-            self.carried_out[key] = one
-            self.carried_out.move_to_end(key)
-        left = sum(one.bytes for one in self.carried_out.values())
-        for key in list(self.carried_out)[: len(self.carried_out) - len(used)]:
-            if left <= KEPT_BYTES:
+        for key, result in latest.items():
+            self.results[key] = result
+            self.results.move_to_end(key)
+        size = sum(result.bytes for result in self.results.values())
+        for key in list(self.results)[: len(self.results) - len(latest)]:
+            if size <= KEPT_BYTES:
                 break
-            left -= self.carried_out.pop(key).bytes
+            size -= self.results.pop(key).bytes
 
     @property
     def bytes(self) -> int:
         """Bytes of caches and logits."""
         caches = [row.prefill.cache for row in self.rows.values()] + [row.kv for row in self.decoded.values()]
         own = _bytes(*(t for kv in caches for t in (kv.keys, kv.values)), *self.logits.values())
-        return own + sum(one.bytes for one in self.carried_out.values())
+        return own + sum(result.bytes for result in self.results.values())
 
 
 def _bytes(*tensors: Tensor) -> int:

@@ -98,7 +98,7 @@ def known_prompts(session: Workspace, request: RunRequest) -> list[TokenizedProm
     return [prompt for prompt in out if prompt.ids]
 
 
-def _read_known(session: Workspace, request: RunRequest, prompts: Iterable[TokenizedPrompt]) -> list[Reading]:
+def _readings(session: Workspace, request: RunRequest, prompts: Iterable[TokenizedPrompt]) -> list[Reading]:
     out = []
     for prompt in prompts:
         engine = session.engine_of(request, prompt.agent)
@@ -121,9 +121,9 @@ def typed_outlook(session: Workspace, request: RunRequest) -> Outlook | None:
     prompts = known_prompts(session, request)
     tokens = sum(len(prompt.ids) for prompt in prompts)
     calibration = _calibration(session, request)
-    known = calibration is not None or _scenario(request) in _USUAL.get(session.model.module, {})
+    is_calibrated = calibration is not None or _scenario(request) in _USUAL.get(session.model.module, {})
     by_token, by_step = measured_speed(session.engine, session.scheduler)
-    seconds = tokens * (1 if known else 1 + COMPARED) * by_token
+    seconds = tokens * (1 if is_calibrated else 1 + COMPARED) * by_token
     if seconds > MOST_SECONDS:
         return None
     first = prompts[:1] if calibration is not None and _is_whole(prompts) else []
@@ -131,26 +131,26 @@ def typed_outlook(session: Workspace, request: RunRequest) -> Outlook | None:
     if seconds > MOST_SECONDS:
         first = []
 
-    found: list[Outlook] = []
+    outlooks: list[Outlook] = []
 
     def work() -> Generator[object, None, None]:
         usual = _usual(session, request)
-        readings = _read_known(session, request, prompts)
+        readings = _readings(session, request, prompts)
         yield None
         if usual is None or not readings:
             return
         for prompt in first:
-            readings[0] = replace(readings[0], answer=(yield from _answered(session, request, prompt)))
+            readings[0] = replace(readings[0], answer=(yield from _answer_nats(session, request, prompt)))
         texts = [session.model.tokens.texts(prompt.ids) for prompt in prompts]
         words = surprising_words(list(zip(texts, readings, strict=True)), usual, _wrapped_by(session))
-        fitted = None
+        predictor = None
         if calibration is not None:
-            fitted = calibration.first if first else calibration.prompt
-        found.append(outlook(readings, words, usual, fitted))
+            predictor = calibration.first if first else calibration.prompt
+        outlooks.append(outlook(readings, words, usual, predictor))
 
     for _ in session.scheduler.by_turns(work()):
         pass
-    return next(iter(found), None)
+    return next(iter(outlooks), None)
 
 
 def _is_whole(prompts: Sequence[TokenizedPrompt]) -> bool:
@@ -158,7 +158,7 @@ def _is_whole(prompts: Sequence[TokenizedPrompt]) -> bool:
     return bool(prompts) and len(prompts[0].ids) == prompts[0].spans[-1].end
 
 
-def _answered(
+def _answer_nats(
     session: Workspace, request: RunRequest, prompt: TokenizedPrompt
 ) -> Generator[object, None, Floats]:
     """(answer tokens,) nats of what dense answers to a prompt; others may work between two of its tokens."""
@@ -194,8 +194,8 @@ def run_familiarity(
 
 def _calibration(session: Workspace, request: RunRequest) -> Calibration | None:
     """The calibration that holds for a request: all its agents run on the lab's own weights."""
-    labs_own = not any(agent.model for agent in request.pipeline.agents)
-    return calibration_of(session.model) if labs_own else None
+    own_weights = not any(agent.model for agent in request.pipeline.agents)
+    return calibration_of(session.model) if own_weights else None
 
 
 def _scenario(request: RunRequest) -> tuple[str, ...]:
@@ -223,7 +223,7 @@ def _measured_surprise(session: Workspace, request: RunRequest) -> float | None:
     readings: list[Reading] = []
     for example in preset_requests(preset, COMPARED):
         shipped = RunRequest(preset.pipeline, example.values, ())
-        readings += _read_known(session, shipped, known_prompts(session, shipped))
+        readings += _readings(session, shipped, known_prompts(session, shipped))
     return usual_surprisal(readings)
 
 
@@ -250,12 +250,12 @@ def surprising_words(
         words: dict[str, float] = {}
         for texts, reading in parts:
             inside = slice(before, len(reading.surprisal) - behind)
-            texts, nats, given = texts[inside], reading.surprisal[inside], reading.typed[inside]
+            texts, nats, is_typed = texts[inside], reading.surprisal[inside], reading.typed[inside]
             for start, end in _words(texts):
-                known = nats[start:end][given[start:end] == typed]
-                known = known[~np.isnan(known)]
+                word_nats = nats[start:end][is_typed[start:end] == typed]
+                word_nats = word_nats[~np.isnan(word_nats)]
                 word = "".join(texts[start:end]).strip(" \n\t.,;:!?()\"'")
-                if len(known) and word and (most := float(known.max())) > usual:
+                if len(word_nats) and word and (most := float(word_nats.max())) > usual:
                     words[word] = max(words.get(word, 0.0), most)
         if words:
             return tuple(sorted(words, key=lambda word: -words[word])[:MOST_WORDS])

@@ -63,8 +63,8 @@ def outcomes_of(
     if pinned:
         assert dense.decoded.logits is not None
         dense_logits = dense.decoded.logits
-        fed = dense.decoded.ids[: len(dense_logits) - 1]
-        forced = engine.teacher_force([*(r.prefill for r in rows), *_read_again(engine, dense)], fed)
+        answer = dense.decoded.ids[: len(dense_logits) - 1]
+        forced = engine.teacher_force([*(r.prefill for r in rows), *_read_again(engine, dense)], answer)
         differences = [largest_difference(x, dense_logits) for x in (forced[0], *forced[len(rows) :])]
         # A one-token answer has nothing to compute again; what loading measured holds then.
         floor = max(engine.model.info.certificate.logit_floor, *differences)
@@ -80,10 +80,10 @@ def outcomes_of(
             dense_index = len(prompts) - 1
         prompt_index = dense_index if pinned and same_prompt else len(prompts) - 1
         if pinned and forced is not None and dense_logits is not None:
-            near = Forced(forced[index], dense_logits, floor)
+            logits = Forced(forced[index], dense_logits, floor)
         else:
-            near = None
-        out.append(outcome_of(engine, row, dense, request, decode_ms, prompt_index, near))
+            logits = None
+        out.append(outcome_of(engine, row, dense, request, decode_ms, prompt_index, logits))
     if pinned and request.probe_offsets:
         offsets.append(offset_probe(dense.context, dense.prefill.cache, engine.model.rotation, dense_index))
     for row in rows[:1] if pinned else rows:
@@ -140,8 +140,8 @@ def outcome_of(
     scoring = request.pipeline.scoring
     answer = extract_answer(text, scoring)
     agent = row.context.prompt.agent
-    known = request.expected if agent in request.pipeline.scored else None
-    correct = right(answer, known, scoring) if known is not None else None
+    expected = request.expected if agent in request.pipeline.scored else None
+    correct = right(answer, expected, scoring) if expected is not None else None
     nearness = None
     if forced is not None:
         nearness = fidelity(
@@ -192,12 +192,12 @@ def _read_again(engine: Engine, dense: PromptRun) -> list[Prefill]:
     prompt, rotation, readings = dense.context.prompt, engine.model.rotation, []
     total = len(prompt.ids)
     for prefix in sorted({prompt.spans[0].end, total // 2, total - 1} - {0, total}):
-        copied = dense.prefill.cache.segment(0, prefix, rotation, exact=True, context="")
+        segment = dense.prefill.cache.segment(0, prefix, rotation, exact=True, context="")
         cache = engine.model.new_cache(total)
         rotation.rotate(
-            copied.keys, torch.arange(prefix, device=copied.keys.device), cache.keys[:, 0, :, :prefix]
+            segment.keys, torch.arange(prefix, device=segment.keys.device), cache.keys[:, 0, :, :prefix]
         )
-        cache.values[:, 0, :, :prefix] = copied.values
+        cache.values[:, 0, :, :prefix] = segment.values
         cache.length = prefix
         logits = engine.forward(engine.ids(prompt.ids[prefix:]), cache)[0, -1]
         readings.append(replace(dense.prefill, cache=cache, logits=logits))
@@ -247,16 +247,16 @@ def same_request_notes(runs: list[MethodRun]) -> tuple[str, ...]:
 def _same_request(run: MethodRun, number: int) -> bool:
     """Is an anchor of an earlier request whose texts are all those of this one? One text that both share does
     not make it so: behind other texts it has another offset. A request's texts are observed in a row."""
-    known, own = run.stream.log.samples, list(run.state.samples.values())
-    if number not in known or any(number == sample.number for sample in own):
+    samples, own = run.stream.log.samples, list(run.state.samples.values())
+    if number not in samples or any(number == sample.number for sample in own):
         return False
-    back = {
+    shifts = {
         s.number - number
         for s in own
-        if (s.placeholder, s.ids) == (known[number].placeholder, known[number].ids)
+        if (s.placeholder, s.ids) == (samples[number].placeholder, samples[number].ids)
     }
     return any(
-        all(s.number - by not in known or known[s.number - by].ids == s.ids for s in own) for by in back
+        all(s.number - by not in samples or samples[s.number - by].ids == s.ids for s in own) for by in shifts
     )
 
 

@@ -51,12 +51,12 @@ def read_prompt(
     plan = method.plan(context, log, clock)
     if copy_slots_only:
         plan = slots_only(plan, context.prompt)
-    asked = patched(method, exact, context.prompt.agent)
-    asked = asked if gate is None else GuardedMethod(asked, gate)
-    prefill = engine.execute(context.prompt, plan, clock, method=asked, context=context)
+    hooks = patched(method, exact, context.prompt.agent)
+    hooks = hooks if gate is None else GuardedMethod(hooks, gate)
+    prefill = engine.execute(context.prompt, plan, clock, method=hooks, context=context)
     plan = prefill.plan
-    seen = Prefilled(context, prefill.cache, plan.plain, plan, prefill.hidden, prefill.projected)
-    method.on_event(seen, log)
+    event = Prefilled(context, prefill.cache, plan.plain, plan, prefill.hidden, prefill.projected)
+    method.on_event(event, log)
     return context, prefill
 
 
@@ -76,6 +76,6 @@ def take_answer(
     text = state.engine.model.tokens.decode(decoded.ids)
     written = state.answer(agent, decoded.ids, text, decoded.kv)
     tool = state.pipeline.agent(agent).tool
-    given = get_tool(tool).run(text) if tool else None
-    result = state.tool_result(agent, given.text) if given else None
-    return text, [sample for sample in (written, result) if sample], given
+    result = get_tool(tool).run(text) if tool else None
+    tool_sample = state.tool_result(agent, result.text) if result else None
+    return text, [sample for sample in (written, tool_sample) if sample], result

@@ -21,7 +21,7 @@ class RequestState:
     """The texts and samples of one request, as one method (or, pinned, every method) sees them.
 
     ``base_ms`` holds the time of encoding a sample's base until its first reader has been charged;
-    ``led_ms`` that of its second base, where some method wants one (:meth:`lead_in`), and ``isolated_ms``
+    ``lead_in_ms`` that of its second base, where some method wants one (:meth:`lead_in`), and ``isolated_ms``
     that of texts encoded with nothing before them (:mod:`backend.engine.isolated_encoder`).
     """
 
@@ -50,9 +50,9 @@ class RequestState:
         named = {hole.name: tokens.encode(f"{{{hole.name!r}}} ") for hole in self.pipeline.placeholders}
         for agent in self.pipeline.order:
             if not self.log.named_bases.get(agent):
-                kept = self.log.named_bases.setdefault(agent, {})
+                agent_bases = self.log.named_bases.setdefault(agent, {})
                 where = "the template with its holes filled by their names"
-                kept.update(self._template_bases(agent, named, where)[1])
+                agent_bases.update(self._template_bases(agent, named, where)[1])
         waiting: dict[str, list[Sample]] = {}
         for sample in self.log.samples.values():
             outside = Placeholder(sample.placeholder).kind in ("question", "tool", "declared")
@@ -109,9 +109,9 @@ class RequestState:
 
     def _base(self, name: str, ids: tuple[int, ...]) -> KVSegment:
         """An outside text's base: encoded once, for whatever request, place and order."""
-        known = self.log.bases.get(ids)
-        if known is not None:
-            return replace(known, context=f"encoded alone, {EARLIER}")
+        base = self.log.bases.get(ids)
+        if base is not None:
+            return replace(base, context=f"encoded alone, {EARLIER}")
         clock = self.engine.clock()
         with clock.part("base"):
             base = self.outside.encode(ids, self.engine.model.tokens.bos, "encoded alone")
@@ -170,10 +170,10 @@ class RequestState:
             tokens = engine.model.tokens
             filled = {n: tokens.encode(t) for n, t in self.pipeline.stand_ins.items()}
             where = "the template with its holes filled by stand-ins"
-            prompt, known = self._template_bases(agent, filled, where)
-            self.log.prefix_bases[agent] = known
+            prompt, bases = self._template_bases(agent, filled, where)
+            self.log.prefix_bases[agent] = bases
             self.log.isolated_bases[agent] = {
-                s.name: known[s.name]
+                s.name: bases[s.name]
                 if s.start == 0
                 else engine.encode(prompt.span_ids(s), tokens.bos, "encoded alone")
                 for s in prompt.spans
@@ -225,4 +225,4 @@ def record_offsets(
             continue
         pairs = {name: pair(name, sample.base)}
         pairs |= {f: pair(f, context.prefix_bases[f]) for f in context.followers(name)}
-        sample.add_offsets(context.prompt.agent, pairs, {seen: places[seen].start for seen in pairs})
+        sample.add_offsets(context.prompt.agent, pairs, {segment: places[segment].start for segment in pairs})

@@ -139,10 +139,10 @@ class LabSession(Workspace):
         self, attempt: Callable[[bool], Generator[Any, None, None]], again: Progress | None = None
     ) -> Generator[Any, None, None]:
         """Work within the account of memory; see :func:`backend.cache.memory_budget.with_retry`."""
-        every = (self.engine, *self.others.values())
+        engines = (self.engine, *self.others.values())
 
         def sized(small: bool) -> Generator[Any, None, None]:
-            for engine in every:
+            for engine in engines:
                 engine.one_by_one = small
             yield from attempt(small)
 
@@ -150,7 +150,7 @@ class LabSession(Workspace):
             try:
                 yield from with_retry(sized, self._free, again)
             finally:
-                for engine in every:
+                for engine in engines:
                     engine.one_by_one = False
                 self._held, self.used = self.bytes, time.monotonic()
 

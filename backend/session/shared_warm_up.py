@@ -72,7 +72,7 @@ class WarmUpCache:
         """Keep a copy of a stream that a warm-up and nothing else went through; ``complete`` adds to it."""
         if key in self._streams or stream.log.bytes > self.budget_bytes:
             return
-        copy = copied(stream, "ready", self.budget_bytes, None)
+        copy = copy_stream(stream, "ready", self.budget_bytes, None)
         complete(copy)
         size = copy.bytes
         with self._guard:
@@ -89,7 +89,7 @@ class WarmUpCache:
                 return None
             self._streams.move_to_end(key)
             self.used = time.monotonic()
-        return copied(stream, domain, budget_bytes, engine)
+        return copy_stream(stream, domain, budget_bytes, engine)
 
 
 def warm_up_key(stream: str, examples: Sequence[Example]) -> Key:
@@ -99,7 +99,7 @@ def warm_up_key(stream: str, examples: Sequence[Example]) -> Key:
     )
 
 
-def copied(stream: Stream, domain: str, budget_bytes: int, engine: Engine | None) -> Stream:
+def copy_stream(stream: Stream, domain: str, budget_bytes: int, engine: Engine | None) -> Stream:
     """A stream's log and history on memory of their own. Methods find their pools in the history.
 
     Args:

@@ -25,7 +25,7 @@ class MethodInstance:
     """One method choice in a stream: its instance and how much of the history it has processed."""
 
     method: Method
-    seen: int = 0
+    position: int = 0
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class AnsweredRequest:
         """Numbers of the samples that its prompts hold."""
         return {sample.number for context in self.contexts for sample in context.samples.values()}
 
-    def through(
+    def plans(
         self, method: Method, log: SampleLog, clocks: Mapping[int, Clock] | None = None
     ) -> Iterator[tuple[PromptInContext, Plan]]:
         """Let a method live through the request: what it decides at each agent, without the model.
@@ -59,15 +59,15 @@ class AnsweredRequest:
         self, method: Method, log: SampleLog, clocks: Mapping[int, Clock]
     ) -> Iterator[tuple[PromptInContext, Clock]]:
         """The prompts in running order, each when all its texts have arrived; the method then plans it."""
-        arrived: set[int] = set()
+        numbers: set[int] = set()
         samples = [sample for context in self.contexts for sample in context.samples.values()]
         first = [sample for sample in samples if Placeholder(sample.placeholder).kind == "question"]
         for context in self.contexts:
             clock = clocks.get(context.prompt.agent) or Clock()
             with clock.part("gate"):
                 for sample in (*first, *context.samples.values()):
-                    if sample.number not in arrived:
-                        arrived.add(sample.number)
+                    if sample.number not in numbers:
+                        numbers.add(sample.number)
                         method.on_event(Arrived(sample), log)
             yield context, clock
         method.on_event(Finished(), log)
@@ -87,9 +87,9 @@ class Stream:
         """The method instance of a choice, brought up to date by replaying what it has not seen."""
         key = json.dumps([choice.name, [(f.name, getattr(options, f.name)) for f in fields(options)]])
         instance = self.instances.setdefault(key, MethodInstance(method_class(choice.name)(options)))
-        while instance.seen < len(self.history):
-            self.history[instance.seen].replay(instance.method, self.log)
-            instance.seen += 1
+        while instance.position < len(self.history):
+            self.history[instance.position].replay(instance.method, self.log)
+            instance.position += 1
         return instance
 
     @property
@@ -114,22 +114,22 @@ class Stream:
         """Keep log and methods within the log's budget; requests that lost an observation leave the history.
         What methods can find again when it is next read goes first."""
         for instance in self.instances.values():
-            over = self.bytes - self.log.budget_bytes
-            if over > 0:
-                instance.method.shrink(max(0, instance.method.held_bytes - over))
-        dropped = set(self.log.shrink(self.needed(), self._method_bytes, self._method_bytes_of))
-        if dropped:
-            kept = [
+            excess = self.bytes - self.log.budget_bytes
+            if excess > 0:
+                instance.method.shrink(max(0, instance.method.held_bytes - excess))
+        lost = set(self.log.shrink(self.needed(), self._method_bytes, self._method_bytes_of))
+        if lost:
+            history = [
                 (index, request)
                 for index, request in enumerate(self.history)
-                if not request.sample_numbers & dropped
+                if not request.sample_numbers & lost
             ]
-            gone = set(range(len(self.history))) - {index for index, _ in kept}
+            removed = set(range(len(self.history))) - {index for index, _ in history}
             for instance in self.instances.values():
-                instance.seen -= sum(1 for index in gone if index < instance.seen)
-                instance.method.forget(dropped)
-            self.history = [request for _, request in kept]
-            self.forgotten += len(gone)
+                instance.position -= sum(1 for index in removed if index < instance.position)
+                instance.method.forget(lost)
+            self.history = [request for _, request in history]
+            self.forgotten += len(removed)
             self.log.trim(self._method_bytes)
 
 

@@ -41,10 +41,10 @@ def run_tensors(streams: Mapping[str, Stream], record: RunRecord) -> dict[str, T
             add(f"base/agent {agent}/{segment}", base.keys, base.values)
         for name, sample in context.samples.items():
             add(f"base/{name}", sample.base.keys, sample.base.values)
-            seen = sample.offsets.get(agent)
-            if seen is not None:
-                add(f"offset/agent {agent}/{name}", seen.placeholder.keys, seen.placeholder.values)
-                for segment, offset in seen.followers.items():
+            entry = sample.offsets.get(agent)
+            if entry is not None:
+                add(f"offset/agent {agent}/{name}", entry.placeholder.keys, entry.placeholder.values)
+                for segment, offset in entry.followers.items():
                     add(f"offset/agent {agent}/{segment} behind {name}", offset.keys, offset.values)
     return out
 

@@ -122,8 +122,8 @@ class WarmUp:
         if not self.session.memory.spare(stream.bytes + stream.log.most_lead_in_bytes):
             return
 
-        def with_lead_ins(kept: Stream) -> None:
-            self.session.request_state(request, kept).encode_lead_ins()
+        def with_lead_ins(copy: Stream) -> None:
+            self.session.request_state(request, copy).encode_lead_ins()
 
         try:
             WarmUpCache.on(self.session.model).keep(key, stream, with_lead_ins)

@@ -66,8 +66,8 @@ class Workspace:
         for name, other in (others or {}).items():
             check_sibling(model, other, name)
         self.others = {name: Engine(other) for name, other in (others or {}).items()}
-        every = (model, *(other for _, other in sorted((others or {}).items())))
-        self.weights_hash = "-".join(each.info.weights_hash for each in every)
+        models = (model, *(other for _, other in sorted((others or {}).items())))
+        self.weights_hash = "-".join(loaded.info.weights_hash for loaded in models)
         self.budget_bytes = budget_bytes
         self.streams: dict[str, Stream] = {}
         self.limits, self.rate = limits, Rate(limits.requests_a_minute)
@@ -76,8 +76,8 @@ class Workspace:
         self._held, self.runs, self.used = 0, 0, time.monotonic()
         self.memory.join(self)
         self.memory.join(WarmUpCache.on(model))
-        for each in every:
-            self.memory.join(CudaGraphs.on(each))
+        for loaded in models:
+            self.memory.join(CudaGraphs.on(loaded))
         self.scheduler = ModelScheduler.on(model)
 
     def engine_of(self, request: RunRequest, agent: int) -> Engine:
@@ -88,9 +88,9 @@ class Workspace:
             ModelError: this session has no such weights.
         """
         name = request.pipeline.agent(agent).model
-        if name and name not in self.others and (made := variant(self.model, name)) is not None:
-            self.others[name] = Engine(made)
-            self.memory.join(CudaGraphs.on(made))
+        if name and name not in self.others and (other := variant(self.model, name)) is not None:
+            self.others[name] = Engine(other)
+            self.memory.join(CudaGraphs.on(other))
         if name and name not in self.others:
             listed = ", ".join(map(repr, self.others)) or "no others"
             raise ModelError(
@@ -136,13 +136,13 @@ class Workspace:
                 )
                 for run in members:
                     run.method.on_event(Finished(), stream.log)
-                    run.instance.method, run.instance.seen = (run.method, len(stream.history))
+                    run.instance.method, run.instance.position = (run.method, len(stream.history))
                 needed = {n for run in members for n in run.method.needed() - run.method.offloadable()}
                 stream.log.offload({n for run in members for n in run.method.offloadable()} - needed)
             else:
-                known = stream.needed().union(*(request.sample_numbers for request in stream.history))
+                numbers = stream.needed().union(*(request.sample_numbers for request in stream.history))
                 for number in list(stream.log.samples):
-                    if number not in known:
+                    if number not in numbers:
                         del stream.log.samples[number]
             stream.shrink()
         self.drop_idle({id(run.stream) for run in runs})
@@ -157,8 +157,8 @@ class Workspace:
     @property
     def bytes(self) -> int:
         """Bytes held by this session's logs and methods."""
-        changed = self.reading.bytes if self.reading is not None else 0
-        return changed + sum(stream.bytes for stream in self.streams.values())
+        reading_bytes = self.reading.bytes if self.reading is not None else 0
+        return reading_bytes + sum(stream.bytes for stream in self.streams.values())
 
     @property
     def held(self) -> int:

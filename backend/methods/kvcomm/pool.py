@@ -104,12 +104,12 @@ class AnchorPool:
         """Dissimilarity of each token (anchors, tokens) of a sample; each is computed once."""
         if self._measured[0] != sample.number:
             self._measured = (sample.number, {})
-        known, weighing = self._measured[1], self.rules.weighing
-        missing = [anchor for anchor in anchors if anchor.number not in known]
+        scores, weighing = self._measured[1], self.rules.weighing
+        missing = [anchor for anchor in anchors if anchor.number not in scores]
         if missing:
             computed = dissimilarities(sample, missing, weighing)
-            known.update(zip((anchor.number for anchor in missing), computed, strict=True))
-        return torch.stack([known[a.number] for a in anchors])
+            scores.update(zip((anchor.number for anchor in missing), computed, strict=True))
+        return torch.stack([scores[a.number] for a in anchors])
 
     def _gate_distances(self, sample: Sample, anchors: Sequence[Sample]) -> Tensor:
         """Sequence distances (anchors,) that the gate looks at."""
@@ -247,12 +247,13 @@ class AnchorPool:
             for a in self.eligible(sample, log, agent)
             if followers is None or list(a.offsets[agent].followers) == followers
         ]
-        if self.rules.weights_from == "first agent" and self._first and self._first[0] == sample.number:
-            _, numbers, first = self._first
-            known = {a.number: a for a in anchors}
-            if not known.keys() >= set(numbers):
+        first = self._first if self.rules.weights_from == "first agent" else None
+        if first is not None and first[0] == sample.number:
+            _, numbers, match = first
+            by_number = {a.number: a for a in anchors}
+            if not by_number.keys() >= set(numbers):
                 return None
-            return replace(first, anchors=tuple(known[n] for n in numbers))
+            return replace(match, anchors=tuple(by_number[n] for n in numbers))
         if not anchors:
             return None
         match = weigh(sample, anchors, self.scores(sample, anchors), self.rules.weighing, turn)
@@ -260,23 +261,23 @@ class AnchorPool:
             self._first = (sample.number, tuple(a.number for a in match.anchors), replace(match, anchors=()))
         return match
 
-    def used(self, match: Match) -> None:
+    def count_uses(self, match: Match) -> None:
         """Count an access of each anchor that was mixed in; as shipped they were counted at the gate."""
         if self.rules.eviction != "shipped":
             for anchor in match.anchors:
                 self.uses[anchor.number] += 1
 
-    def gated(self, decision: GateDecision) -> None:
+    def count_gated(self, decision: GateDecision) -> None:
         """As shipped: count the anchors that a shared text leans on, the heaviest as long as they hold less
         than :data:`COUNTED_MASS` of the weight together. Where the heaviest alone has as much, all count."""
         if self.rules.eviction != "shipped" or not decision.shareable:
             return
         ranked = sorted(zip(decision.anchors, decision.weights, strict=True), key=lambda pair: -pair[1])
         cumulative = accumulate(weight for _, weight in ranked)
-        leaned_on = [
+        counted = [
             number for (number, _), mass in zip(ranked, cumulative, strict=True) if mass < COUNTED_MASS
         ]
-        for number in leaned_on or decision.anchors:
+        for number in counted or decision.anchors:
             self.uses[number] += 1
 
     def insert(self, sample: Sample) -> int | None:

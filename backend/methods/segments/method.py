@@ -32,7 +32,7 @@ from backend.methods.base import Method, MethodEvent, Prefilled, PromptView
 from backend.methods.options import Profile
 from backend.methods.plan import Compute, Plan, Reuse, Step
 from backend.methods.segments.cutting import Cut, cuts
-from backend.methods.segments.grafts import Graft, Run, labels, runs, without_halo
+from backend.methods.segments.grafts import Graft, Run, cover, labels, without_halo
 from backend.methods.segments.options import FORMS, PAPER, SegmentsOptions
 from backend.methods.segments.store import Owner, SegmentStore
 from backend.records.run import Provenance
@@ -76,15 +76,15 @@ class SegmentsMethod(Method):
         ids, options = context.prompt.ids, self.options
         self._owner = Owner(log.domain, context.weights)
         with clock.part("match"):
-            looked = tuple(self.store.find(self._owner, ids, self.cut(context)))
-            matches = tuple(best for _, best, _ in looked if best)
+            searches = tuple(self.store.find(self._owner, ids, self.cut(context)))
+            matches = tuple(best for _, best, _ in searches if best)
             if options.form == FORMS[2]:  # even behind the same beginning it is not what dense gives
                 matches = tuple(replace(best, beginning=False) for best in matches)
-            whole = runs(matches, len(ids) - 1)
+            whole = cover(matches, len(ids) - 1)
             inside = without_halo(whole, options.halo, options.halo_sides == "both")
-            refused = [(c.start, c.end) for c, best, others in looked if best is None and others]
+            refused = [(c.start, c.end) for c, best, others in searches if best is None and others]
             plan = self.graft(context, inside, refused)
-            self.store.used(self._owner, [g.stored.number for g in self._grafts])
+            self.store.mark_used(self._owner, [g.stored.number for g in self._grafts])
         if matches and plan.state == "dense":
             return replace(plan, reason="What is alike is all edge, and read afresh.")
         return plan
@@ -128,14 +128,14 @@ class SegmentsMethod(Method):
 
     def _steps(self, context: PromptInContext, why: list[str]) -> Iterator[Step]:
         """Grafts as they are, and between them tokens to forward, with the reason."""
-        waiting = {graft.start: graft for graft in self._grafts}
+        grafts = {graft.start: graft for graft in self._grafts}
         at, total = 0, len(why)
         while at < total:
-            if graft := waiting.get(at):
+            if graft := grafts.get(at):
                 yield Step(at, graft.end, self._blend(context, graft))
                 at = graft.end
                 continue
-            end = next((i for i in range(at, total) if why[i] != why[at] or i in waiting), total)
+            end = next((i for i in range(at, total) if why[i] != why[at] or i in grafts), total)
             yield Step(at, end, DENSE[why[at]])
             at = end
 
@@ -163,11 +163,11 @@ class SegmentsMethod(Method):
         ends = self.ends
         if not ends:
             return None
-        apart = float(kl(view.dense_logits_at(ends), view.logits_at(ends)).mean())
-        if apart > self.options.threshold:
+        divergence = float(kl(view.dense_logits_at(ends), view.logits_at(ends)).mean())
+        if divergence > self.options.threshold:
             self.store.forget(self._owner, [g.stored.number for g in new])
-            return f"At the ends of the grafts predictions moved by {apart:.3g} nats."
-        self.store.used(self._owner, numbers, trusted=True)
+            return f"At the ends of the grafts predictions moved by {divergence:.3g} nats."
+        self.store.mark_used(self._owner, numbers, trusted=True)
         return None
 
     def on_event(self, event: MethodEvent, log: SampleLog) -> None:
@@ -179,7 +179,7 @@ class SegmentsMethod(Method):
         grafted = [s for s in event.plan.steps if isinstance(s.action, Reuse) and not s.action.exact]
         total = len(context.prompt.ids)
         clean = min((step.start for step in grafted), default=total)  # up to here KV are what dense gives
-        kept = [c for c in self.cut(context) if all(c.end <= s.start or c.start >= s.end for s in grafted)]
+        pieces = [c for c in self.cut(context) if all(c.end <= s.start or c.start >= s.end for s in grafted)]
         assert context.rotation is not None
         kv = event.cache.segment(0, total, context.rotation, exact=True, context="")
         layers = self.cut_layer(context)
@@ -188,7 +188,7 @@ class SegmentsMethod(Method):
             self.store.add(
                 Owner(log.domain, context.weights),
                 context.prompt.ids,
-                [cut for cut in kept if (cut.end <= clean) == exact],
+                [cut for cut in pieces if (cut.end <= clean) == exact],
                 replace(kv, exact=exact),
                 context.prompt.agent,
                 event.hidden if states else None,
@@ -196,7 +196,7 @@ class SegmentsMethod(Method):
 
     @property
     def held_bytes(self) -> int:
-        return self.store.held
+        return self.store.total_bytes
 
     def shrink(self, budget_bytes: int) -> None:
         self.store.shrink(budget_bytes)

@@ -165,7 +165,7 @@ def refresh(visit: Visit, given: Given) -> Update:
         update = page_errors(error) | {"cost": ""}
     else:
         said = text.SWEEP_PLAN.format(rows=plural(plan.rows, "row"), cells=plural(plan.cells, "cell"))
-        said += text.SWEEP_THERE.format(there=plan.there) if plan.there else ""
+        said += text.SWEEP_THERE.format(there=plan.stored) if plan.stored else ""
         if plan.seconds:
             said += text.SWEEP_SECONDS.format(lasts=html.lasting(plan.seconds))
         else:

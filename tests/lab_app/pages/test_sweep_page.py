@@ -151,7 +151,7 @@ def test_a_stopped_sweep_keeps_its_rows(lab: VisitStore, visit: Visit) -> None:
             assert visit.cancel is not None
             visit.cancel.set()
     assert "Stopped" in update.get("status", "") or visit.cancel is None
-    there = sweep_page.state(visit).rows.plan(*given().values()).there
+    there = sweep_page.state(visit).rows.plan(*given().values()).stored
     assert 3 <= there < 18
 
 
