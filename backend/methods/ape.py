@@ -5,7 +5,7 @@ Parallel encoding reads each context by itself and lets them share positions. Th
 attention to them nearer to a sequential read's: a *shared prefix* before every context, so that the states of
 first tokens, which draw attention, are there once; a *temperature* below 1, which sharpens attention to the
 contexts; and a *scale*, by which the logarithm of their sum of exponents is multiplied
-(:mod:`backend.model.tempering`). Whatever is read or written behind the contexts looks at them so.
+(:mod:`backend.model.tempering`). All tokens behind the contexts attend to them in this way.
 
 Readings of points that the abstract and the algorithm leave open:
 

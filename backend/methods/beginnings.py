@@ -27,8 +27,8 @@ MOST_PROMPTS = 32  # prompts that are remembered, the latest ones
 
 @dataclass(frozen=True)
 class EarlierPrompt:
-    """A prompt that somebody has read: by which weights, its tokens, their KV, and what else the method keeps
-    of them."""
+    """An earlier prompt: the weights that read it, its tokens, their KV, and what else the method keeps of
+    it."""
 
     weights: str
     ids: tuple[int, ...]
@@ -42,7 +42,7 @@ class EarlierPrompt:
 
     @property
     def reader(self) -> str:
-        """Who read it, in words."""
+        """The weights that read it, in words."""
         return self.weights or "the lab's own weights"
 
     @property
@@ -51,7 +51,7 @@ class EarlierPrompt:
 
 
 class BeginningsMethod(Method):
-    """Remembers what was read, and finds what a prompt shares with it."""
+    """Keeps earlier prompts, and finds the longest beginning that a prompt shares with one."""
 
     not_replayed = "it copies earlier prompts, which have left the log since"
     needs_bases = False
@@ -65,14 +65,14 @@ class BeginningsMethod(Method):
 
     @abstractmethod
     def extras(self, event: Prefilled) -> Mapping[str, Tensor] | None:
-        """What is kept of a prompt beside its KV; None: the prompt is not remembered."""
+        """What is kept of a prompt beside its KV; None: the prompt is not kept."""
 
     def usable(self, read: EarlierPrompt, context: PromptInContext) -> bool:
-        """Can this prompt take over what was read so?"""
+        """Can this prompt copy from an earlier one?"""
         return True
 
     def longest(self, context: PromptInContext, clock: Clock) -> tuple[EarlierPrompt, int] | None:
-        """The reader to take over from, and how many tokens; None: none that is worth it."""
+        """The earlier prompt to copy from, and how many tokens; None below ``SHORTEST`` tokens."""
         with clock.part("match"):
             matches = [
                 (read.shared(context.prompt.ids), read.weights == context.weights, place)

@@ -37,7 +37,7 @@ from backend.methods.selective import best, candidates, mask_option, ratio_optio
 from backend.prompts.template import Placeholder, called
 
 TAPER = 0.1
-MOST_TEXTS = 64  # outside texts whose first context is remembered
+MOST_TEXTS = 64  # outside texts that are kept in the log for their first context
 OUTSIDE = ("question", "tool", "declared")
 
 
@@ -113,7 +113,7 @@ class CacheBlendMethod(Method):
         self._texts: list[int] = []  # outside texts, oldest first
 
     def on_event(self, event: MethodEvent, log: SampleLog) -> None:
-        """Ask for the contexts of outside texts to be remembered, where they matter."""
+        """Keep the latest outside texts in the log, where their first context matters."""
         if not isinstance(event, Arrived) or self.options.donor == "isolated":
             return
         if Placeholder(event.sample.placeholder).kind in OUTSIDE:

@@ -6,7 +6,7 @@ layers but a contiguous group of *critical* ones. Those it computes with its own
 the beginning, and goes into the first of them with the hidden states that the sender had there (the *E cache*
 of the transition layer). What follows the beginning it reads as usual, over the mixture.
 
-Readings. At hand were the abstract and what others tell of Sections 3.2, 4.1, 4.2 and 4.3.
+Readings. At hand were the abstract and others' summaries of Sections 3.2, 4.1, 4.2 and 4.3.
 
 * *Which layers* is profiled offline there: all groups on a training set, and of those that lose little the
   smallest. Here the group is two options; ``presets/sweeps/droidspeak.yaml`` compares a few groups.

@@ -89,7 +89,7 @@ class KVLinkMethod(ApartMethod):
         """As every method's; with ``options``, also what the weights lack for them."""
         reason = super().supports(model)
         if reason or options is None or options.compression == "anchors":
-            return reason  # anchors are not told by a model's facts: the plan says what is missing
+            return reason  # a model's facts do not say whether it has anchors: the plan checks
         return missing(options, model.links)
 
     def layout(self, context: PromptInContext) -> PromptInContext:

@@ -132,20 +132,20 @@ class LRAgentMethod(BeginningsMethod):
         return torch.cat([adapters[name].rows for name in sorted(adapters)], dim=1) if adapters else None
 
     def adapter(self, context: PromptInContext, weights: str) -> LowRank | None:
-        """An adapter as the options let it act; None for the base's own weights."""
+        """An adapter, without its part of keys where the options say so; None for the base's own weights."""
         adapter: LowRank | None = context.low_ranks.get(weights)
         if adapter is None or self.options.keys:
             return adapter
         return replace(adapter, up=torch.stack([torch.zeros_like(adapter.up[0]), adapter.up[1]]))
 
     def base(self, read: EarlierPrompt, context: PromptInContext) -> KVSegment:
-        """What a reader left, less its adapter's part."""
+        """An earlier prompt's KV, less its adapter's part."""
         adapter = self.adapter(context, read.weights)
         return read.kv if adapter is None else add_adapter(read.kv, adapter, -read.extras[read.weights])
 
 
 def dense_reason(context: PromptInContext) -> str:
-    """Why a prompt takes nothing over."""
+    """Why nothing is copied."""
     if not context.weights or context.weights in context.low_ranks:
         return "Nobody has read this beginning on the same base."
     return (

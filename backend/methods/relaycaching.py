@@ -10,7 +10,7 @@ have influence; above it none.
 * Influence (Eq. 6): the attention that the prompt's last 10 tokens pay, at least 1.45 times its mean.
 * Both sets are joined (Eq. 9).
 
-Readings. At hand were the abstract and what others tell of Sections 4.2, 4.3 and 5.5; no code is public.
+Readings. At hand were the abstract and others' summaries of Sections 4.2, 4.3 and 5.5; no code is public.
 
 * Layers under the range are skipped there. A token cannot enter a layer without its state before it,
   which nobody stored: here the range begins at layer 0.

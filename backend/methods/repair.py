@@ -9,8 +9,8 @@ cache, each other included.
 Which tokens: the words between the candidates (the default). They are few, and they stand where what the
 candidates before them say can be gathered: computed again over copied candidates they bring back most
 choices, and the candidates computed again bring back none (FINDINGS.md, "What repairs a judge"). Then, as far
-as the budget goes, the question and the rest of the prompt's own words. The other rules are there to compare
-with: tokens that the words behind the candidates look at, those that look most at other candidates, each
+as the budget goes, the question and the rest of the prompt's own words. The other rules are for comparison:
+tokens that the words behind the candidates look at, those that look most at other candidates, each
 candidate's first (EPIC's rule) or last (where the answer stands), those whose fresh K/V differ most
 (CacheBlend's rule), or any (the control); in the whole prompt, or in candidates alone.
 

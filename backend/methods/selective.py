@@ -179,7 +179,7 @@ class RandomKMethod(SelectiveMethod):
 
 
 class OracleKMethod(SelectiveMethod):
-    """The choice of one who knows dense's cache."""
+    """The choice by dense's own cache."""
 
     name = "oracle_k"
     column = 120

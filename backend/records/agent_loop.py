@@ -52,8 +52,8 @@ Floats = NDArray[np.float64]
 class LoopRequest:
     """Episodes under several methods.
 
-    ``turns``: the most of an episode. ``memory``: how many episodes one store lives for before the next
-    begins empty, so that blocks of episodes are independent of one another.
+    ``turns``: the most turns of an episode. ``memory``: episodes that share one store; the next ones begin
+    with an empty store, so that blocks of episodes are independent.
 
     Raises:
         OptionError: a number is out of its range.
@@ -69,7 +69,7 @@ class LoopRequest:
 
     @property
     def stores(self) -> int:
-        """How many stores the episodes of a mode and method see, one after the other."""
+        """How many stores a mode and method go through."""
         return -(-self.episodes // self.memory)
 
     def __post_init__(self) -> None:
@@ -107,8 +107,8 @@ def loop_pipeline(turns: int) -> Pipeline:
 
 
 def loop_questions(count: int, seed: int = 0) -> tuple[Example, ...]:
-    """Distinct questions that training has never seen, with their answers by the prices that the look-up
-    gives. More questions begin with the fewer ones."""
+    """Distinct questions that are held out of training, with their answers by the price list. A larger
+    ``count`` begins with the questions of a smaller one."""
     rng = random.Random(f"agent loop {seed}")
     prices = {p.title: int(p.value) for p in price_list().passages if p.value}
     answers: dict[str, str] = {}
@@ -121,7 +121,7 @@ def loop_questions(count: int, seed: int = 0) -> tuple[Example, ...]:
 
 
 def answer_of(question: str, prices: Mapping[str, int]) -> int | None:
-    """What a question of the loop comes to; None where it is none, or names what has no price."""
+    """The answer to a question of the loop; None for other texts, and for a product without a price."""
     try:
         if pair := _APART.search(question):
             return abs(prices[pair[1]] - prices[pair[2]])
@@ -147,7 +147,7 @@ def right_end(outcome: Outcome, expected: str | None) -> int:
 
 
 def cut(record: RunRecord) -> RunRecord:
-    """The record with a pipeline of only those turns that some method came to."""
+    """The record, its pipeline cut to the turns that some method reached."""
     return dataclasses.replace(
         record, request=dataclasses.replace(record.request, pipeline=loop_pipeline(max(record.agents)))
     )
@@ -199,7 +199,7 @@ class LoopRecord(Saved):
         mode, method, episode: (rows,) indices into ``request.modes``, ``labels``, ``questions``.
         turn: (rows,) from 1 on.
         prompt_tokens, reused_tokens, forwarded_tokens: (rows,); reused: at one layer at least.
-        boundary_tokens: (rows,) of the prompt, that its text, tokenised at once, would not have; None in
+        boundary_tokens: (rows,) prompt tokens that its text, tokenised at once, would not have; None in
             records of earlier versions.
         ttft_ms, prefill_ms, first_token_ms: (rows,) time to first token, and two parts of it.
         kl_first, kl_mean: (rows,) nats, dense || method, at the turn's first token and along dense's text;
@@ -232,7 +232,7 @@ class LoopRecord(Saved):
 
     @property
     def boundary_tax(self) -> tuple[int, int]:
-        """Tokens of dense's prompts that stand only where texts meet, and all of those prompts."""
+        """Boundary tokens of dense's prompts, and all their tokens."""
         dense = self.method == 0
         taxed = 0 if self.boundary_tokens is None else int(self.boundary_tokens[dense].sum())
         return taxed, int(self.prompt_tokens[dense].sum())
@@ -287,16 +287,16 @@ class LoopLine:
     Attributes:
         right: episodes that ended right, of ``known`` ones whose answer is known; ``right_low``,
             ``right_high`` of their share (Wilson's, or the bootstrap over stores where that is wider).
-        behind: by what share of the episodes dense succeeded more often, and its interval from and to, of
-            paired episodes (Agresti and Min 2005: half an episode added to each of the four cells); those of
-            all methods and modes hold together (Bonferroni).
+        behind: share of the episodes by which dense succeeded more often, and its lower and upper limit, over
+            paired episodes (Agresti and Min 2005: half an episode added to each of the four cells); the
+            limits of all methods and modes hold together (Bonferroni).
         turns: mean turns of an episode.
         reused: share of all prompt tokens taken from a cache, with half the interval of its mean over
             episodes. For the prefix cache this is the hit rate in tokens.
         ttft_ms: median; ``ratio``: median over turns of dense's time to first token over this one's.
         kl: mean over turns of the KL along dense's text of the turn, nats; ``kl_high`` its 95th percentile;
             ``near``: share of turns under 0.1 nats. NaN when free-running.
-        kl_first: the same mean at a turn's first token alone, which a fixed format makes easy to foretell.
+        kl_first: the same mean at a turn's first token, which the fixed format makes easy to predict.
         provenance: share of prompt tokens by ``PROVENANCE``.
     """
 
@@ -379,7 +379,7 @@ def _line(record: LoopRecord, mode: str, label: str) -> LoopLine:
 
 
 def _deficit(ends: Mapping[int, tuple[int, int]], memory: int, family: int) -> tuple[float, float, float]:
-    """How much more often the first of each pair succeeded, with 95% limits, one of ``family`` such.
+    """How much more often the first of each pair succeeded, with 95% limits for ``family`` comparisons.
 
     Args:
         ends: by episode.
@@ -400,8 +400,8 @@ def _deficit(ends: Mapping[int, tuple[int, int]], memory: int, family: int) -> t
 def _store_interval(
     values: Sequence[float], stores: Sequence[int], low: float, high: float, family: int = 1
 ) -> tuple[float, float]:
-    """The interval of a mean over episodes, at least as wide as the bootstrap over stores, then episodes:
-    those of one store share what it held. Of a single store, and as all are alike, as it is given."""
+    """The interval of a mean over episodes, widened to the bootstrap over stores, then episodes: episodes of
+    one store are not independent. With a single store it stays as it is."""
     if len(set(stores)) < 2:
         return low, high
     x = np.asarray(values)

@@ -1,4 +1,4 @@
-"""Error against the share of tokens computed again: what was asked, and the record. Free of torch."""
+"""Error against the share of tokens computed again: request and record. Free of torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

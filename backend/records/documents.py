@@ -1,4 +1,4 @@
-"""Questions over documents that are encoded apart: what was asked, and the record. Free of torch."""
+"""Questions over documents that are encoded apart: request and record. Free of torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -123,7 +123,7 @@ class DocumentStudy(Saved):
 
     @property
     def boundary_tax(self) -> tuple[int, int]:
-        """Tokens of dense's prompts that stand only where texts meet, and all of those prompts."""
+        """Boundary tokens of dense's prompts, and all their tokens."""
         taxed = 0 if self.boundary_tokens is None else int(self.boundary_tokens.sum())
         return taxed, int(self.prompt_tokens.sum())
 

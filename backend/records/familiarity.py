@@ -1,10 +1,10 @@
-"""How familiar a model is with what it is asked, and what that says of its answer. Free of torch.
+"""How familiar a model is with a request, and how likely its answer is wrong. Free of torch.
 
 *Surprisal* is minus the log probability that the model gives to a token behind those before it, in nats. A
 small model that meets words it never learned is surprised by them and answers wrongly, with or without reuse.
 How surprisal and wrong answers go together is learned from held-out requests and edits of them, once for
 each model's weights (``kvlab calibrate-familiarity``). Other weights are compared with the scenario's own
-requests, which tells what is unusual to them, and not what they get wrong.
+requests, which shows what is unusual to them, not what they get wrong.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FEW, SOME = 0.03, 0.08
 
 @dataclass(frozen=True)
 class Reading:
-    """What one agent's prompt was to the model.
+    """The model's surprisal at one agent's prompt and at its answer.
 
     Attributes:
         surprisal: (tokens,) nats, of the part that is known before any agent answers; NaN where nothing
@@ -147,10 +147,10 @@ class Predictor:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What is known of one model's weights.
+    """The predictors of one model's weights.
 
     Attributes:
-        weights_hash: whose; of others it says nothing.
+        weights_hash: of the weights that it holds for.
         usual: nats beyond which a token is surprising.
         prompt: from the prompt alone.
         first: from the prompt and the first agent's answer, while it is typed.
@@ -179,7 +179,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What surprisal lets expect of dense's answer.
+    """What surprisal predicts of dense's answer.
 
     Attributes:
         level: in words; *unusual*: the model will probably be wrong, as far as that can be told.
@@ -200,7 +200,7 @@ class Outlook:
 def outlook(
     readings: Sequence[Reading], words: tuple[str, ...], usual: float, predictor: Predictor | None
 ) -> Outlook:
-    """What a request's readings let expect; without a predictor, how unusual it is.
+    """The outlook of a request from its readings; without a predictor, from the share of surprising tokens.
 
     Args:
         usual: nats beyond which a token surprises.
@@ -231,7 +231,7 @@ class AgentSurprisal:
 
 @dataclass(frozen=True)
 class Familiarity:
-    """A run's surprisal under dense, and what it lets expect; a token beyond ``usual`` nats surprises."""
+    """A run's surprisal under dense, and its outlook; a token beyond ``usual`` nats surprises."""
 
     agents: tuple[AgentSurprisal, ...]
     usual: float

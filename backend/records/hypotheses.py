@@ -252,6 +252,3 @@ def record_of_rows(
         items("candidates", Candidate), items("reruns", Rerun), tuple(moved),
         boundary_tax=added(row.get("boundary_tax") for row in episodes),
     )  # fmt: skip
-
-
-# -- verdicts

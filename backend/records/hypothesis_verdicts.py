@@ -24,7 +24,7 @@ LESS = 0.2  # of the wall-clock time (H1)
 LOSS = 0.02  # of task success (H1)
 PRECISION = 0.7  # H3
 AT_TAU = 0.8  # H3
-TELLING = 1e-4  # nats: where no graft changes more, the measure tells nothing apart (H3)
+TELLING = 1e-4  # nats; where no graft changes more, the measure cannot separate segments (H3)
 HALO = 8  # H2: up to here
 FEWEST = 30  # observations, below which nothing is decided
 
@@ -174,14 +174,14 @@ def _undecided(name: str, claim: str, columns: tuple[str, ...], count: int, what
 
 
 def _stores(record: HypothesesRecord, episodes: Sequence[int]) -> list[int]:
-    """In which store each episode was: those of one are not independent, for they share what it held."""
+    """The store of each episode; episodes of one store are not independent."""
     return [episode // record.request.memory for episode in episodes]
 
 
 def _interval(
     values: NDArray[np.float64], statistic: Callable[[NDArray[np.float64]], Any], stores: Sequence[int]
 ) -> tuple[float, float, float]:
-    """A statistic with its 95% bootstrap interval, over stores, then over what was seen in each.
+    """A statistic with its 95% bootstrap interval, over stores, then over the values of each.
 
     Args:
         statistic: of (..., values) or, of pairs, (..., values, 2), along the values.
@@ -191,7 +191,7 @@ def _interval(
 
 
 def context_tau(record: HypothesesRecord) -> float:
-    """How alike the tokens before a segment had to be."""
+    """Least similarity of the tokens before a segment."""
     return float(record.request.common.get("context_tau", 0.5))
 
 

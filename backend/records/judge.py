@@ -284,7 +284,7 @@ class JudgeOutcome:
     def change(self) -> Change | None:
         """How the selection differs from dense's; None where it does not, and where none is made (rewriting).
 
-        A judge that gives up (takes none) is told apart from one that prefers another candidate.
+        A judge that takes none is counted apart from one that prefers another candidate.
         """
         if self.consistent is not False:
             return None
@@ -340,7 +340,7 @@ class Judged(Saved):
 
     @property
     def boundary_tax(self) -> tuple[int, int]:
-        """Tokens of dense's prompts that stand only where texts meet, and all of those prompts."""
+        """Boundary tokens of dense's prompts, and all their tokens."""
         dense = [o for row in self.rows for o in row.outcomes if o.method == self.labels[0]]
         return sum(o.boundary_tokens or 0 for o in dense), sum(o.prompt_tokens for o in dense)
 

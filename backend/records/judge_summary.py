@@ -31,7 +31,7 @@ def paired(
     both = [(value(o), before.get(o.problem)) for o in own]
     changes = [float(a) - float(b) for a, b in both if a is not None and b is not None]
     interval = bootstrap(changes, family=family)
-    if len(set(changes)) == 1:  # resampling what is all alike knows no doubt
+    if len(set(changes)) == 1:  # resampling equal values gives an interval of no width
         doubt = 1 - wilson(len(changes), len(changes), deviations(family))[0]
         interval = Share(
             interval.value, max(-1.0, interval.value - doubt), min(1.0, interval.value + doubt), interval.of

@@ -1,4 +1,4 @@
-"""Sampled calls of a log under dense and reuse: what was asked, and the record. Free of torch."""
+"""Sampled calls of a log under dense and reuse: request and record. Free of torch."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -100,8 +100,8 @@ class ReadingRow:
         dense_call, method_call: the call of a tool in each answer; empty where there is none.
         kl_first, kl_answer: KL(dense || method) in nats at the answer's first token, and its mean over
             dense's own answer.
-        logged_tokens: of the logged answer that both were led along; 0 where the log has none, and then
-            nothing is known of the next two.
+        logged_tokens: of the logged answer that was fed to both; 0 where the log has none, and then the next
+            two are 0 too.
         kl_logged: mean KL along them in nats; ``swapped``: where the likeliest next token is another.
         key_error, value_error: relative L2 error of the cache against dense, mean over layers and tokens;
             None where the method reads another prompt.
@@ -187,7 +187,7 @@ class LayoutRow:
 
 @dataclass(frozen=True)
 class Counted:
-    """``count`` of ``of``, and between which shares the true one lies: exact, 95% (Clopper and Pearson)."""
+    """``count`` of ``of``, with exact 95% limits of the true share (Clopper and Pearson)."""
 
     count: int
     of: int
@@ -204,9 +204,9 @@ class Counted:
 
 @dataclass(frozen=True)
 class ReadingRecord(Taxed):
-    """What came of it. ``calls``: in the log; ``warmed`` of them only filled pools. ``spent``: the budget of
-    tokens ended the reading. ``proposed``, ``laid``: layouts, where they were asked for, and what they
-    changed."""
+    """The rows of a reading. ``calls``: in the log; ``warmed`` of them only filled pools. ``spent``: the
+    budget of tokens ended the reading. ``proposed``, ``laid``: layouts, where they were asked for, and what
+    they changed."""
 
     request: ReadingRequest
     model: ModelInfo

@@ -1,8 +1,8 @@
 """A trained risk gate, and the features by which it decides whether reuse will keep the judge's selection.
 
-Source: judge study, Section 7. Its *correctness signals* need the known answer, which nobody has when a judge
-is asked, so they are no features here; agreement among the candidates is what can be known of them. Nothing
-here looks at the dense result. Free of torch.
+Source: judge study, Section 7. Its *correctness signals* need the expected answer, which a judge does not
+have, so they are no features here; agreement among the candidates stands in for them. Nothing here looks at
+the dense result. Free of torch.
 """
 
 from __future__ import annotations

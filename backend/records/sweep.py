@@ -1,5 +1,5 @@
-"""What a sweep says of itself: its cells, how far it is, a line for each method in each, how lines compare.
-Free of torch."""
+"""A sweep's cells, its progress, a line for each method in each cell, and comparisons of lines. Free of
+torch."""
 
 from __future__ import annotations
 
@@ -48,14 +48,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What lines are compared with: those that are the same in everything but one axis, and there have the
-    value."""
+    """What lines are compared with: the lines that differ in one axis alone, and there have the value."""
 
     axis: Axis
     value: str | int | float
 
     def of(self, cell: Cell, method: str) -> tuple[Cell, str]:
-        """The place of the line that one is compared with."""
+        """Cell and method of the line that this one is compared with."""
         if self.axis == "method":
             return cell, str(self.value)
         changed: dict[str, object] = {self.axis: self.value}
@@ -150,7 +149,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Compared:
-    """All comparisons of a sweep. ``left_out``: sentences on what was asked for and cannot be compared."""
+    """All comparisons of a sweep. ``left_out``: sentences on baselines that cannot be compared."""
 
     tests: tuple[Comparison, ...] = ()
     left_out: tuple[str, ...] = ()
@@ -180,7 +179,7 @@ class Count:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What a sweep will ask for, before it runs.
+    """The size of a sweep before it runs.
 
     Attributes:
         cells: points of the grid without the method; ``rows`` a problem under a method in a cell each.

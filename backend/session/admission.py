@@ -25,7 +25,8 @@ class Admission:
         self.session = session
 
     def prepare(self, request: RunRequest, rows: int = 1) -> tuple[list[MethodRun], dict[str, str]]:
-        """Check everything that can be checked before the model works, and lay out the lanes, dense first."""
+        """Check everything that can be checked before the model works, and set up the method runs, dense
+        first."""
         session = self.session
         values = request.pipeline.check_values(request.values)
         check_decoding(request.decoding)
@@ -42,7 +43,7 @@ class Admission:
             stream = session.stream(stream_key(request, choice))
             state = states.setdefault(id(stream), session.request_state(request, stream))
             if options.wants_lead_in:
-                state.encode_lead_ins()  # before the slot, which replays what is in the log
+                state.encode_lead_ins()  # before the instance, which replays the log
             instance = stream.instance(choice, options)
             runs.append(MethodRun(choice, options, stream, state, instance, instance.method.fork()))
         return runs, values
@@ -62,7 +63,7 @@ class Admission:
         for choice in choices:
             cls = method_class(choice.name)
             options = make_options(choice.name, choice.options)
-            exact_parts(choice.exact)  # told before anything runs
+            exact_parts(choice.exact)  # a malformed line is refused before anything runs
             reason = cls.supports(session.model.info)
             if reason:
                 raise NotRelocatableError(

@@ -13,15 +13,15 @@ from backend.records.run import AttentionProbe
 from backend.session.outcomes import CacheDistance
 from backend.session.streams import AnsweredRequest, PromptRun
 
-KEPT_BYTES = 32 * 1024**2  # of what earlier changes gave; what the last one gave is kept in any case
+KEPT_BYTES = 32 * 1024**2  # of earlier changes' results; those of the last change are kept in any case
 
 
 @dataclass
 class PlanResult:
-    """What a changed method's plan gave at one agent: a later change may ask for an equal one.
+    """The result of a changed method's plan at one agent, for later changes with an equal plan.
 
-    ``logits``: along dense's answer. ``distance`` from dense's cache, and where the answer of the tokens
-    ``answer`` was read from, once they were measured.
+    ``logits``: along dense's answer. Once measured: ``distance`` from dense's cache, and ``attention`` of the
+    answer with the tokens ``answer``.
     """
 
     prefill: Prefill
@@ -39,7 +39,7 @@ class PlanResult:
 
 @dataclass
 class DenseReading:
-    """Dense at every agent of one past request, read again: what a change is compared with."""
+    """Dense at every agent of one past request, read again, to compare changes with."""
 
     past: AnsweredRequest
     rows: dict[int, PromptRun] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class DenseReading:
     results: OrderedDict[Hashable, PlanResult] = field(default_factory=OrderedDict)  # the last used last
 
     def keep(self, latest: dict[Hashable, PlanResult]) -> None:
-        """Keep what a change gave or took over, and of earlier ones what there is room for."""
+        """Keep the results that a change used, and earlier ones as far as there is room."""
         for key, result in latest.items():
             self.results[key] = result
             self.results.move_to_end(key)

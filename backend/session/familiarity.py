@@ -38,17 +38,17 @@ MOST_SECONDS = 2.0  # what it may take while somebody types
 MOST_WORDS = 3
 
 _CALIBRATIONS: WeakKeyDictionary[Any, Calibration | None] = WeakKeyDictionary()  # by the model's module
-_USUAL: WeakKeyDictionary[Any, dict[Any, float | None]] = WeakKeyDictionary()  # and there by scenario
+_USUAL: WeakKeyDictionary[Any, dict[Any, float | None]] = WeakKeyDictionary()  # then by scenario
 
 
 def calibration_file(model: LoadedModel) -> Path | None:
-    """Where the calibration of a model that was loaded from a folder lies, whether it is there or not."""
+    """The path of a model's calibration, whether it exists or not; None for a model made in memory."""
     folder = str(getattr(model.module, "name_or_path", ""))  # empty: made in memory
     return Path(folder) / CALIBRATION if folder and Path(folder).is_dir() else None
 
 
 def calibration_of(model: LoadedModel) -> Calibration | None:
-    """The calibration of a model's weights: beside them, and made for exactly them."""
+    """The calibration beside a model's weights, if it was made for exactly them."""
     if model.module not in _CALIBRATIONS:
         file = calibration_file(model)
         calibration = Calibration.load(file) if file else None
@@ -70,7 +70,7 @@ def surprisals(model: LoadedModel, ids: Sequence[int], answer: Sequence[int] = (
 
 
 def reading(spans: Iterable[Span], outside: Collection[str], tokens: Floats, answer: Floats) -> Reading:
-    """What of a prompt is known before any agent answers, and dense's answer to it.
+    """The part of a prompt that is known before any agent answers, and dense's answer.
 
     Args:
         spans: of the prompt, whose beginning ``tokens`` may be.
@@ -112,8 +112,8 @@ def _readings(session: Workspace, request: RunRequest, prompts: Iterable[Tokeniz
 
 
 def typed_outlook(session: Workspace, request: RunRequest) -> Outlook | None:
-    """What the prompts of a request let expect of dense's answer, with what the first agent writes where
-    there is time for it; None where nothing can be compared, or it would take too long while somebody types.
+    """The outlook of a request from its prompts, and from the first agent's answer where there is time for
+    it; None where nothing can be compared, or it would take longer than ``MOST_SECONDS``.
 
     Raises:
         LabError: the request cannot be run.
@@ -161,7 +161,7 @@ def _is_whole(prompts: Sequence[TokenizedPrompt]) -> bool:
 def _answer_nats(
     session: Workspace, request: RunRequest, prompt: TokenizedPrompt
 ) -> Generator[object, None, Floats]:
-    """(answer tokens,) nats of what dense answers to a prompt; others may work between two of its tokens."""
+    """(answer tokens,) nats of dense's answer to a prompt; other work may run between two of its tokens."""
     engine = Engine(session.engine_of(request, prompt.agent).model)
     prefill = engine.execute(prompt, dense_plan(prompt, "familiarity"), Clock())
     decoding = Decoding(session.answer_limit(request, prompt.agent))
@@ -179,7 +179,7 @@ def agent_surprisal(
 def run_familiarity(
     session: Workspace, request: RunRequest, prompts: Sequence[Prompt], agents: Sequence[AgentSurprisal]
 ) -> Familiarity | None:
-    """What a run's surprisal lets expect; None where nothing can be compared."""
+    """A run's surprisal and its outlook; None where nothing can be compared."""
     usual = _usual(session, request)
     if usual is None or not agents:
         return None
@@ -193,7 +193,7 @@ def run_familiarity(
 
 
 def _calibration(session: Workspace, request: RunRequest) -> Calibration | None:
-    """The calibration that holds for a request: all its agents run on the lab's own weights."""
+    """The calibration for a request; None where some agent runs on other weights than the lab's own."""
     own_weights = not any(agent.model for agent in request.pipeline.agents)
     return calibration_of(session.model) if own_weights else None
 
@@ -263,8 +263,8 @@ def surprising_words(
 
 
 def _words(texts: Sequence[str]) -> Iterable[tuple[int, int]]:
-    """Token indices ``[start, end)`` of the words: a token that begins with white space begins one, and so
-    does the one behind it that ends with some."""
+    """Token indices ``[start, end)`` of the words: a word begins at a token that starts with white space, and
+    behind one that ends with it."""
     begins = [
         i for i, text in enumerate(texts) if i == 0 or text[:1].isspace() or texts[i - 1][-1:].isspace()
     ]

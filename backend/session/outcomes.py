@@ -131,8 +131,8 @@ def outcome_of(
     forced: Forced | None,
     distance: CacheDistance | None = None,
 ) -> Outcome:
-    """One finished row as a record keeps it; ``forced``: pinned, what fidelity is told by. ``distance``:
-    where it is known already."""
+    """One finished row as a record keeps it. ``forced``: for the fidelity of a pinned run. ``distance``:
+    where it is measured already."""
     decoded = row.decoded
     assert decoded is not None
     assert dense.decoded is not None
@@ -184,9 +184,9 @@ def outcome_of(
 
 
 def _read_again(engine: Engine, dense: PromptRun) -> list[Prefill]:
-    """In half precision, dense's prompt over an exact copy of its own beginning: of the first words alone, of
-    the first half, and of all but the last token. What rounding does there depends on the prompt by more than
-    what loading measured allows for, and on the keys being turned away from their places and back."""
+    """In half precision, dense's prompt read over an exact copy of its own beginning: of the first words, of
+    the first half, and of all but the last token. There rounding differs between prompts by more than the
+    floor measured at loading, and rotating keys back and forth adds to it."""
     if engine.model.dtype == torch.float32:
         return []
     prompt, rotation, readings = dense.context.prompt, engine.model.rotation, []
@@ -207,7 +207,7 @@ def _read_again(engine: Engine, dense: PromptRun) -> list[Prefill]:
 def attention_of(
     engine: Engine, rows: list[PromptRun], outcomes: Sequence[Outcome]
 ) -> tuple[AttentionProbe, ...]:
-    """Where each method's answer was read from; nothing of an agent that reads no texts side by side.
+    """The attention of each method's answer; empty for an agent that reads no texts side by side.
 
     Raises:
         ModelError: this model's attention cannot be read.
@@ -235,7 +235,7 @@ def remember_prompt(engine: Engine, context: PromptInContext, prefill: Prefill, 
 
 
 def same_request_notes(runs: list[MethodRun]) -> tuple[str, ...]:
-    """Warn where a pool already holds what is asked: the correction is then a memory."""
+    """Warn where a pool holds this very request: its correction is then no estimate."""
     return tuple(
         f"{run.choice.label}: an anchor holds this very request, so its correction is a memory "
         "rather than an estimate."
@@ -245,8 +245,8 @@ def same_request_notes(runs: list[MethodRun]) -> tuple[str, ...]:
 
 
 def _same_request(run: MethodRun, number: int) -> bool:
-    """Is an anchor of an earlier request whose texts are all those of this one? One text that both share does
-    not make it so: behind other texts it has another offset. A request's texts are observed in a row."""
+    """Is an anchor from an earlier request with all the texts of this one? A single shared text is not
+    enough: behind other texts it has another offset. A request's samples have consecutive numbers."""
     samples, own = run.stream.log.samples, list(run.state.samples.values())
     if number not in samples or any(number == sample.number for sample in own):
         return False

@@ -1,4 +1,4 @@
-"""The state of one request on its way through a pipeline: the texts so far, as token ids and as samples."""
+"""The state of one request in a pipeline: its texts so far, as token ids and as samples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -88,7 +88,7 @@ class RequestState:
         """Tokenise the outside values and encode their bases; returns the samples that arrived.
 
         A base is encoded behind the begin-of-sequence token alone, whose KV is dropped: independent of
-        any context (Section 3.3), yet with the token that this family of models rests its attention on.
+        any context (Section 3.3), yet with the attention sink that these models need.
         """
         tokens = self.engine.model.tokens
         self.before = frozenset(self.log.isolated)
@@ -119,7 +119,7 @@ class RequestState:
         return base
 
     def answer(self, agent: int, ids: tuple[int, ...], text: str, kv: KVSegment) -> Sample | None:
-        """Take an agent's answer with the KV its decoding left; None when nobody reads it or it is empty."""
+        """Add an agent's answer with the KV of its decoding; None when no agent reads it or it is empty."""
         name = self.pipeline.output(agent)
         self.ids[name] = ids
         read = any(hole.name == name for hole in self.pipeline.placeholders)
@@ -132,7 +132,7 @@ class RequestState:
         return {agent: self.ids[name] for agent, name in names.items() if name in self.ids}
 
     def tool_result(self, agent: int, text: str) -> Sample | None:
-        """Take what an agent's tool gave, an outside text; None when nobody reads it or it is empty."""
+        """Add the result of an agent's tool, an outside text; None when no agent reads it or it is empty."""
         name = self.pipeline.output(agent, "condition")
         if not any(hole.name == name for hole in self.pipeline.placeholders):
             return None
@@ -195,7 +195,7 @@ class RequestState:
         }
 
     def charge(self, context: PromptInContext) -> float:
-        """Milliseconds of base encoding that this agent is the first to need."""
+        """Milliseconds of encoding bases that this agent is the first to read."""
         self.isolated_ms.clear()
         for name in context.samples:
             self.lead_in_ms.pop(name, None)

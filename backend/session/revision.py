@@ -1,12 +1,12 @@
 """A finished pinned run under other methods or options, from what its session still holds.
 
 Dense has read every prompt of a pinned run, and the log keeps what it saw: base KV and offsets. So what
-another method would decide, copy and correct follows from the log: a fresh instance lives through the history
-in order. The model forwards the tokens that a plan leaves to it and, once per changed method, dense's answer
-behind the method's cache. That gives errors, divergences and the first token that differs; only an answer
-that parts from dense's, or might by rounding, is decoded. What takes the model comes after what is known
-without it: decisions first, then errors, then answers and attention. Dense's own caches are read again once
-and kept for the next change of the same run, and so is what the last changes gave.
+another method would decide, copy and correct follows from the log: a fresh instance replays the history. The
+model forwards the tokens that a plan leaves to it and, once per changed method, dense's answer behind the
+method's cache. That gives errors, divergences and the first token that differs; only an answer that parts
+from dense's, or might by rounding, is decoded. Results come in the order of their cost: decisions first, then
+errors, then answers and attention. Dense's own caches are read again once and kept for the next change of the
+same run, as are the last changes' results.
 """
 
 import hashlib
@@ -195,7 +195,7 @@ class _Revision:
         return reading
 
     def runs(self, changed: Sequence[Choice]) -> dict[str, MethodRun]:
-        """A fresh instance of every changed method, which has lived through all requests before this one."""
+        """A fresh instance of every changed method, which has replayed all requests before this one."""
         if any(options.wants_lead_in for _, options in changed):
             self.state.encode_lead_ins()
         at = next(i for i, past in enumerate(self.stream.history) if past is self.past)
@@ -208,8 +208,8 @@ class _Revision:
         return out
 
     def plan(self, runs: Mapping[str, MethodRun]) -> tuple[Rows, frozenset[Place]]:
-        """What every changed method decides at every agent, with what an earlier change gave for that; where
-        none did, only the decisions are there."""
+        """Every changed method's rows, with the results of an earlier change with the same plan; and the
+        places where there are none, so that a row holds the decisions alone."""
         rows: Rows = {}
         planned = set()
         for label, original in runs.items():
@@ -231,7 +231,7 @@ class _Revision:
         return {context.prompt.agent: self.session.engine.clock() for context in self.past.contexts}
 
     def _planned_row(self, run: MethodRun, context: PromptInContext, plan: Plan) -> PromptRun:
-        """A row of which nothing is read yet: tokens that may be computed again later count as copied."""
+        """A row that is planned and not read: tokens that may be computed again later count as copied."""
         model = self._engine(context.prompt.agent).model
         actions = np.full((model.info.layers, len(context.prompt.ids)), COMPUTED, dtype=np.uint8)
         for step in plan.steps:
@@ -244,7 +244,7 @@ class _Revision:
         return PromptRun(run, context, plan, prefill, Clock(), Decoded((), nothing, False, (), None))
 
     def read(self, runs: Mapping[str, MethodRun]) -> Rows:
-        """These methods at every agent, their prompts in the cache."""
+        """Read every agent's prompt under these methods."""
         rows: Rows = {}
         for label, run in runs.items():
             stop_if(self.cancel, STOPPED)
@@ -256,8 +256,8 @@ class _Revision:
         return rows
 
     def _cached(self, run: MethodRun, context: PromptInContext, plan: Plan, clock: Clock) -> PromptRun | None:
-        """A prompt in the cache as planned, where it is there already: an earlier change planned the same, or
-        the prompt is read afresh, which is dense's own cache in dense's time."""
+        """The row of a plan whose result is kept: an earlier change planned the same, or nothing is copied,
+        so that cache and times are dense's own."""
         choice, agent = run.choice, context.prompt.agent
         planned = None if plan.plain else plan_key(plan)
         options = tuple(sorted((k, v) for k, v in choice.options.items() if k not in run.method.planned))
@@ -275,14 +275,13 @@ class _Revision:
         choice, agent = run.choice, context.prompt.agent
         method = patched(run.method, choice.exact, agent)
         prefill = self._engine(agent).execute(context.prompt, plan, clock, method=method, context=context)
-        if prefill.plan is not plan:  # it ended in a fallback of its own
+        if prefill.plan is not plan:  # the method fell back to dense
             self.keys[agent, choice.label] = None
         return PromptRun(run, context, prefill.plan, prefill, clock)
 
     @torch.inference_mode()
     def compare(self, rows: Rows) -> frozenset[Place]:
-        """Read off every method's logits along dense's answer how far its own is the same; which answers are
-        still to be decoded."""
+        """Compare every method's logits along dense's answer; the answers that are still to be decoded."""
         self.undecoded = frozenset()
         for agent, dense in self.reading.rows.items():
             stop_if(self.cancel, STOPPED)
@@ -300,7 +299,8 @@ class _Revision:
         return self.undecoded
 
     def _answer(self, row: PromptRun) -> None:
-        """Give a row its answer: one that is known from the same logits, else as far as they tell it."""
+        """Set a row's answer: the one decoded for the same logits, else the part that the logits
+        determine."""
         agent, label = row.context.prompt.agent, row.run.choice.label
         row.decoded = self.reading.decoded.get(self._key(row))
         if row.decoded is None:
@@ -311,7 +311,8 @@ class _Revision:
                 self.undecoded |= {(agent, label)}
 
     def _forced_answer(self, agent: int, dense: Decoded, logits: Tensor) -> tuple[Decoded, bool]:
-        """An answer as far as ``logits`` along dense's tell it, and whether that is all of it."""
+        """The part of an answer that ``logits`` along dense's determine, and whether it is the whole
+        answer."""
         if self.request.decoding.temperature > 0:
             return replace(dense, ids=(), stopped=False), False
         floor = self._floor(agent)
@@ -352,7 +353,7 @@ class _Revision:
                 row.decoded = self.reading.decoded[self._key(row)] = decoded
 
     def _key(self, row: PromptRun) -> tuple[int, bytes]:
-        """What an answer follows from: the agent, and what its cache makes of dense's answer."""
+        """The key of an answer: the agent, and a hash of the logits along dense's answer."""
         agent = row.context.prompt.agent
         logits = self.results[agent, row.run.choice.label].logits.float().cpu().numpy()
         return agent, hashlib.sha256(logits.tobytes()).digest()
@@ -369,7 +370,7 @@ class _Revision:
         return outcome_of(engine, row, dense, self.request, 0.0, prompt, forced, result.distance)
 
     def has_attention(self, rows: Rows) -> bool:
-        """Whether it is known where every answer was read from, or nobody asked."""
+        """Whether the attention of every answer is measured, or was not requested."""
         read = (
             self.results[agent, label].answer == row.decoded.ids
             for label, by_agent in rows.items()

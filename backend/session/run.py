@@ -67,7 +67,7 @@ class Run:
         self.attention_notes: tuple[str, ...] = ()  # why attention was not measured
 
     def events(self, ends: Callable[[Outcome], bool] | None = None) -> Generator[Event, None, None]:
-        """What happens, ending with the record; see :meth:`backend.session.session.LabSession.run`."""
+        """The run's events, ending with the record; see :meth:`backend.session.session.LabSession.run`."""
         start, request = time.perf_counter(), self.request
         runs, values = self.admission.prepare(request)
         self.contexts = {run.choice.label: [] for run in runs}
@@ -115,7 +115,7 @@ class Run:
         if request.probe_attention:
             try:
                 self.attention += attention_of(engine, rows, outcomes)
-            except ModelError as error:  # a family that cannot be watched; the run is none the worse
+            except ModelError as error:  # this family's attention cannot be read; the run goes on
                 self.attention_notes = (str(error),)
         for state, members in states_of(runs):
             self._answer(state, members, next(r for r in rows if r.run is members[0]), agent)
@@ -125,7 +125,7 @@ class Run:
         return outcomes
 
     def _answer(self, state: RequestState, members: list[MethodRun], row: PromptRun, agent: int) -> None:
-        """An agent's answer, and what its tool makes of it, to those who read them."""
+        """Add an agent's answer and its tool's result to the request state."""
         assert row.decoded is not None
         _, arrived, tool_result = take_answer(state, agent, row.decoded)
         if tool_result:

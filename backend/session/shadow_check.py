@@ -1,6 +1,6 @@
 """Shadow dense: a sampled share of the served answers is checked against dense, afterwards.
 
-Nobody who serves with reuse knows how often it changed a verdict, for nobody computes the other one. Here a
+Serving with reuse does not show how often it changes a verdict, for the dense one is not computed. Here a
 request is drawn with a known probability, independently of what it is; once its answer is given, the last
 agent's very prompt is read densely and answered again. The share that differs among those checked estimates
 the share that differs among all (without bias, for being drawn depends on nothing else), with an exact

@@ -22,7 +22,7 @@ from backend.session.request_state import RequestState
 
 @dataclass
 class MethodInstance:
-    """One method choice in a stream: its instance and how much of the history it has processed."""
+    """One method choice in a stream: its instance, and how many requests of the history it has processed."""
 
     method: Method
     position: int = 0
@@ -45,13 +45,13 @@ class AnsweredRequest:
     def plans(
         self, method: Method, log: SampleLog, clocks: Mapping[int, Clock] | None = None
     ) -> Iterator[tuple[PromptInContext, Plan]]:
-        """Let a method live through the request: what it decides at each agent, without the model.
-        ``clocks``, by agent, get ``gate`` and what planning notes."""
+        """Replay the request: the method's plan at each agent, without the model. ``clocks``, by agent, get
+        ``gate`` and the parts of planning."""
         for context, clock in self._prompts(method, log, clocks or {}):
             yield context, method.plan(context, log, clock)
 
     def replay(self, method: Method, log: SampleLog) -> None:
-        """The same where nobody wants to know the decisions: what they left in the method alone."""
+        """The same for the method's state alone, without the plans."""
         for context, _ in self._prompts(method, log, {}):
             method.replay(context, log)
 
@@ -103,7 +103,7 @@ class Stream:
         return sum(instance.method.held_bytes for instance in self.instances.values())
 
     def _method_bytes_of(self, number: int) -> int:
-        """Those of them that go with an observation."""
+        """Bytes of them that belong to one observation."""
         return sum(instance.method.held_of(number) for instance in self.instances.values())
 
     def needed(self) -> set[int]:
@@ -112,7 +112,7 @@ class Stream:
 
     def shrink(self) -> None:
         """Keep log and methods within the log's budget; requests that lost an observation leave the history.
-        What methods can find again when it is next read goes first."""
+        What methods can compute again goes first."""
         for instance in self.instances.values():
             excess = self.bytes - self.log.budget_bytes
             if excess > 0:
@@ -142,7 +142,7 @@ class MethodRun:
     stream: Stream
     state: RequestState
     instance: MethodInstance
-    method: Method  # a fork of the slot's, which it replaces when the request is finished
+    method: Method  # a fork of the instance's, which it replaces when the request is finished
     clock: Clock | None = None  # of the next prompt: what has been spent on it so far
 
 
@@ -159,7 +159,7 @@ class PromptRun:
 
 
 def pipeline_hash(pipeline: Pipeline) -> str:
-    """Identity of what a pipeline's prompts look like; pools do not outlive an edit."""
+    """A hash of the pipeline; pools do not outlive an edit."""
     return hashlib.sha256(json.dumps(as_json(pipeline), sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -172,7 +172,7 @@ def stream_key(request: RunRequest, choice: MethodChoice) -> str:
 
 
 def states_of(runs: list[MethodRun]) -> list[tuple[RequestState, list[MethodRun]]]:
-    """The distinct flows with the lanes that share them."""
+    """The distinct request states, each with the method runs that share it."""
     groups: dict[int, tuple[RequestState, list[MethodRun]]] = {}
     for run in runs:
         groups.setdefault(id(run.state), (run.state, []))[1].append(run)

@@ -83,7 +83,7 @@ def tensor_file(streams: Mapping[str, Stream], record: RunRecord, limit_bytes: i
 
 
 def past_of(streams: Mapping[str, Stream], record: RunRecord) -> AnsweredRequest | None:
-    """The request of the session's logs that the record tells of: the latest with exactly its prompts."""
+    """The latest request of the session's logs with exactly the record's prompts."""
     dense = record.request.methods[0]
     stream = streams.get(stream_key(record.request, dense))
     if stream is None:

@@ -50,7 +50,7 @@ class WarmUp:
         )
 
     def _warm_keys(self, request: RunRequest, examples: Sequence[Example]) -> tuple[Key, str]:
-        """By which a pinned warm-up is kept, and the stream that it fills."""
+        """The cache key of a pinned warm-up, and the key of the stream that it fills."""
         stream = stream_key(request, DENSE)
         return warm_up_key(stream, examples), stream
 
@@ -85,13 +85,13 @@ class WarmUp:
             progress = Progress(f"Warming up with requests {at + 1} to {at + len(part)}", at, len(examples))
             yield progress
             for _ in self._warm_batch(bare, part, cancel):
-                yield progress  # lets others in between
+                yield progress  # lets other sessions work
         if shared and not small:
             self._keep_cached(request, examples)
 
     def _take_cached(self, request: RunRequest, examples: Sequence[Example]) -> bool:
-        """Begin with a copy of what the examples left, if it is there and there is room; else with nothing,
-        for what a cancelled run leaves in a log is not everybody's."""
+        """Begin with a copy of the examples' stream, if there is one and room for it; else with an empty
+        stream, for a cancelled run may have left something in the log."""
         key, stream = self._warm_keys(request, examples)
         session = self.session
         session.streams.pop(stream, None)
@@ -113,8 +113,8 @@ class WarmUp:
         return True
 
     def _keep_cached(self, request: RunRequest, examples: Sequence[Example]) -> None:
-        """Keep a whole warm-up for the others, where that takes nothing from anybody. The texts are encoded
-        behind their lead-ins as well, so that nobody waits for it who sets a method as shipped."""
+        """Keep a complete warm-up for other sessions, if memory is spare. The texts are encoded behind their
+        lead-ins as well, for methods as shipped."""
         key, name = self._warm_keys(request, examples)
         stream = self.session.streams.get(name)
         if stream is None or stream.forgotten or len(stream.history) != len(examples):
@@ -127,7 +127,7 @@ class WarmUp:
 
         try:
             WarmUpCache.on(self.session.model).keep(key, stream, with_lead_ins)
-        except Exception as error:  # the warm-up is done, whatever becomes of its copy
+        except Exception as error:  # the warm-up itself is complete without its copy
             if not out_of_memory(error):
                 raise
             release()

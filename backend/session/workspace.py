@@ -45,7 +45,7 @@ class Workspace:
         ModelError: the caches of some of ``others`` do not fit the model.
     """
 
-    #: Whether a run tells ``READ`` before its first token, so that others may be decoded with it from there.
+    #: Whether a run yields ``PROMPTS_READ`` before its first token, so that others may be decoded with it.
     pauses_before_decode = False
     #: The note of a run that was not alone.
     concurrent_note = CONCURRENT.format(what="Runs of others")
@@ -81,8 +81,7 @@ class Workspace:
         self.scheduler = ModelScheduler.on(model)
 
     def engine_of(self, request: RunRequest, agent: int) -> Engine:
-        """The engine of an agent's weights; a variant that ships with the lab's own is made when it is asked
-        for.
+        """The engine of an agent's weights; a variant that ships with the lab's own is made when first used.
 
         Raises:
             ModelError: this session has no such weights.
@@ -102,7 +101,7 @@ class Workspace:
         return self.others.get(name, self.engine)
 
     def request_state(self, request: RunRequest, stream: Stream) -> RequestState:
-        """A new walk through the pipeline over a stream's log."""
+        """A new request state over a stream's log."""
         return RequestState(request.pipeline, self.engine, stream.log, engines=self.others)
 
     def stream(self, key: str) -> Stream:
@@ -116,7 +115,7 @@ class Workspace:
         return min(request.decoding.max_new_tokens, request.pipeline.agent(agent).max_new_tokens)
 
     def finish(self, rows: list[PromptRun]) -> None:
-        """Take the rows of an agent that has answered under every method; nothing is kept of them here."""
+        """Called with the rows of an agent that has answered under every method; keeps none here."""
 
     def settle(
         self,
@@ -164,8 +163,7 @@ class Workspace:
     def held(self) -> int:
         """Bytes held, for the account of all sessions; while a run changes the logs, those before it.
 
-        Counted when it is asked for: after a failed run, its exception keeps alive for a while what the logs
-        have let go.
+        Counted at every call: after a failed run, its exception keeps dropped tensors alive for a while.
         """
         if not self.runs:
             with suppress(RuntimeError):  # a page that looks at the pools may add to a log just now

@@ -15,9 +15,10 @@ in :mod:`backend.methods.kvcomm.pool` and :mod:`backend.methods.kvcomm.weights`;
 * The paper evaluates a single turn. Here an agent in another turn is another reader, for it reads another
   prompt; and a text keeps its one pool, decision and base in whichever turn it is read.
 * An anchor that never met this agent is not eligible for it; with no eligible anchor the agent is dense.
-* Where a placeholder is a slot that anybody's text may stand in (:attr:`Observation.source`), an anchor
-  corrects a text wherever either stood, and the template text behind a slot only where it was seen behind
-  that slot; their weights then sum to one among themselves, and without any it is read afresh.
+* Where a placeholder is a slot that anybody's text may stand in
+  (:attr:`backend.cache.samples.Sample.source`), an anchor corrects a text wherever either stood, and the
+  template text behind a slot only where it was seen behind that slot; their weights then sum to one among
+  themselves, and without any it is read afresh.
 * ``fresh`` *text* follows the judge study, whose reuse rates are counts of single texts (249 of 5 x 153),
   where Algorithm 1 copies a prompt whole or not at all.
 * Base of a prefix segment: its template with stand-ins in the holes. With weights that sum to one and
@@ -60,7 +61,7 @@ from backend.records.run import GateDecision
 
 
 class KVCommMethod(Method):
-    """Reuse corrected by what dense passes over similar texts have shown."""
+    """Reuse corrected by offsets that dense passes over similar texts showed."""
 
     name = "kvcomm"
     column = 40
@@ -126,7 +127,7 @@ class KVCommMethod(Method):
             self._remember(sample, pool, log)
 
     def _remember(self, sample: Sample, pool: AnchorPool, log: SampleLog) -> None:
-        """After a text became an anchor."""
+        """Note a text's anchor, and trim the pool."""
         self._texts[self._key(sample)] = sample.number
         self._trim(pool, log)
 
@@ -136,7 +137,7 @@ class KVCommMethod(Method):
         return kind in ("question", "tool", "declared") and not sample.source
 
     def _key(self, sample: Sample) -> tuple[str, tuple[int, ...]]:
-        """By what the public code knows a text again."""
+        """The key by which the public code recognises a text."""
         return self.scope(sample), sample.ids if self._outside(sample) else self._question
 
     def _repeat_decision(self, sample: Sample, pool: AnchorPool) -> GateDecision | None:
@@ -213,7 +214,7 @@ class KVCommMethod(Method):
         return gate, new
 
     def _all_afresh(self, gate: Sequence[GateDecision], new: Sequence[str]) -> bool:
-        """Whether new texts have the whole prompt read afresh, and not themselves alone."""
+        """Whether new texts make the whole prompt be read afresh, not themselves alone."""
         return bool(new) and (self.options.fresh == "prompt" or len(new) == len(gate))
 
     def _matches(
@@ -322,7 +323,7 @@ class KVCommMethod(Method):
         return self._corrected(base, terms, f"corrected by the anchors of {behind[name]} (Eq. 7)")
 
     def _offset(self, anchor: Sample, agent: int) -> Offset:
-        """An anchor's own offset in an agent's context, from the base that is meant."""
+        """An anchor's own offset in an agent's context, relative to the base that ``text_base`` names."""
         offset = self._store.offset(anchor, agent).placeholder
         return from_base(offset, anchor.base, base_of(anchor, self.options.text_base))
 
@@ -383,7 +384,7 @@ class KVCommMethod(Method):
         twin = type(self)(self.options)
         twin._pools = {name: replace(pool, uses=dict(pool.uses)) for name, pool in self._pools.items()}
         twin._store, twin._texts = self._store.copy(), dict(self._texts)
-        return twin  # decisions and the question belong to the request that asked for them
+        return twin  # decisions and the question belong to one request
 
     def forget(self, numbers: set[int]) -> None:
         for pool in self._pools.values():
@@ -395,7 +396,7 @@ class KVCommMethod(Method):
 
 
 def from_base(offset: Offset, old: KVSegment, new: KVSegment) -> Offset:
-    """An offset that was seen from one base, from another."""
+    """An offset relative to the base ``old``, made relative to ``new``."""
     if new is old:
         return offset
     device = new.keys.device  # the offsets may wait elsewhere

@@ -85,10 +85,10 @@ class AnchorPool:
     placeholder: str
     rules: PoolRules = field(default_factory=PoolRules)
     uses: dict[int, int] = field(default_factory=dict)  # observation number -> accesses, in insertion order
-    # Dissimilarities of the sample last measured, by anchor: the gate finds, matching reads them.
+    # Dissimilarities of the sample last measured, by anchor: the gate computes, matching reads them.
     _measured: tuple[int, dict[int, Tensor]] = (0, {})
-    # The sample last matched, its anchors' numbers, and its first agent's weights without the anchors: what
-    # left the log is not held here.
+    # The sample last matched, its anchors' numbers, and its first agent's weights; without the anchors, so
+    # that none is kept alive that left the log.
     _first: tuple[int, tuple[int, ...], Match] | None = None
 
     @property

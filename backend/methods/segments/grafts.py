@@ -34,7 +34,8 @@ class Graft:
         return replace(self, start=first, end=last, at=self.at + first - self.start)
 
     def follows(self, other: Graft) -> bool:
-        """Did it stand behind ``other`` just so where both were read? Then there is no edge between them."""
+        """Did it follow ``other`` in their source prompt as it does here? Then there is no edge between
+        them."""
         if self.start != other.end:
             return False
         if self.exact and other.exact:
@@ -104,7 +105,7 @@ def without_halo(runs: Sequence[Run], halo: int, both: bool) -> tuple[Run, ...]:
 
 
 def labels(total: int, runs: Sequence[Run], rejected: Sequence[tuple[int, int]]) -> list[str]:
-    """Why each token is what it is: "graft", "edge", "rejected" (what is alike failed verification) or ""."""
+    """What each token is: "graft", "edge", "rejected" (a similar segment failed verification) or ""."""
     out = [""] * total
     for start, end in rejected:
         out[start:end] = ["rejected"] * (end - start)

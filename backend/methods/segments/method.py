@@ -11,8 +11,8 @@ our reading of what it leaves open:
 - *Halo*: the first and last h tokens of a graft are read afresh. They are known before anything is copied, so
   they are steps of the plan, and what follows sees them as they are; no second pass is needed. In a causal
   model only the left halo meets a neighbour that changed; ``halo_sides`` drops the right one.
-- *Layers*: the plan reuses lower layers and computes the upper ones "normally", which needs states that
-  nobody computed (``segments.layers``). Two consistent forms, and that one as an exhibit.
+- *Layers*: the plan reuses lower layers and computes the upper ones "normally", which needs states that were
+  not computed (:mod:`backend.engine.partial_layers`). Two consistent forms, and that one as an exhibit.
 - *Acceptance*: KL of the next-token distributions at the grafts' last tokens, dense against grafted. Full
   compute of a boundary needs a pass over all before it, so probing costs what reuse saves: by default a
   segment is probed the first time that it is grafted, and trusted from then on.

@@ -1,6 +1,6 @@
 """Segments that were seen, and what is found among them: content, context and exact verification.
 
-A *room* holds what one trust domain saw on one set of weights; nothing is ever found in another. In a room
+A *room* holds the segments of one trust domain on one set of weights; no search leaves its room. In a room
 each content behind each left context is kept once; the segment used longest ago goes first when the bytes are
 spent. The index of signatures may know more than the store holds (what was evicted, or belongs to a twin):
 whatever it finds is looked up in the store's own entries.
@@ -283,7 +283,7 @@ class SegmentStore:
     def find(
         self, owner: Owner, ids: Sequence[int], cuts: Sequence[Cut]
     ) -> Iterator[tuple[Cut, SegmentMatch | None, int]]:
-        """For each cut of a prompt the best stored segment, verified, and how many others were looked at."""
+        """For each cut of a prompt the best stored segment, verified, and how many others were verified."""
         room = self._rooms.get(owner)
         if room is None or not room.entries:
             yield from ((cut, None, 0) for cut in cuts)

@@ -1,7 +1,7 @@
 """A bundle: one zip with a run's record, the bench behind it, versions, citations and figures as CSV.
 
 Only the record, the bench and the list of contents are read back; the rest is for people and their programs.
-A bundle may come from anybody, so every name, size and type is checked before anything is believed.
+A bundle may come from anybody, so every name, size and type is checked before anything is used.
 """
 
 import hashlib
@@ -49,8 +49,8 @@ kvlab report THIS.zip -o report.html
 
 @dataclass(frozen=True)
 class Bundle:
-    """What a bundle holds. ``bench``: the bench as JSON values, checked by who puts it on a bench;
-    ``figures``: CSV texts by name; ``tensors``: a safetensors file's content."""
+    """What a bundle holds. ``bench``: the bench as JSON values, which the caller checks; ``figures``: CSV
+    texts by name; ``tensors``: a safetensors file's content."""
 
     record: RunRecord | None = None
     bench: Mapping[str, Any] | None = None

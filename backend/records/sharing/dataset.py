@@ -1,6 +1,6 @@
 """A private dataset repository that keeps shared runs where the host's disk does not last.
 
-One file a run, ``runs/DAY/ID.kvbundle``: a listing tells every id and the day that it was stored on.
+One file a run, ``runs/DAY/ID.kvbundle``: so a listing gives every id and its day.
 """
 
 import re

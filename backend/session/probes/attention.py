@@ -32,7 +32,7 @@ from backend.records.prompt import TokenizedPrompt
 from backend.records.run import AttentionProbe
 
 WATCHED = "kvlab_rows"
-#: What an attention may be given besides scores: with a sink the rest does not sum to one, and so on.
+#: Arguments that change an attention's probabilities: with a sink the others do not sum to one, and so on.
 UNREAD = ("s_aux", "softcap", "position_bias")
 
 Take = Callable[[int, Tensor], None]
@@ -57,7 +57,7 @@ def watching(module: Any, rows: Sequence[int] | None, take: Take) -> Iterator[se
 
     Args:
         module: a causal LM of transformers; forwards go on as before, and afterwards nothing is left on it.
-        rows: which of the forwarded tokens are wanted as queries; all when None.
+        rows: which of the forwarded tokens are the queries; all when None.
         take: gets probabilities (heads, rows, places), fp32, on the module's device.
 
     Yields:

@@ -1,4 +1,4 @@
-"""What a copied text lost and got back, step by step: copied, turned, corrected, read."""
+"""The error of a copied text, step by step: copied, turned, corrected, read."""
 
 import numpy as np
 import torch
