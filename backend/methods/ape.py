@@ -74,7 +74,7 @@ class ApeMethod(ApartMethod):
         if not contexts:
             return dense_plan(context.prompt, NOTHING)
         assert encoder is not None, "the prompt was laid out without an encoder"
-        spans = [span for span in prompt.spans if span.end > span.start]
+        spans = prompt.filled_spans
         prefix = prompt.ids[: spans[0].end] if o.prefix and spans[0].kind == "prefix" else ()
         first = contexts[0].start
         # Behind each context begins what belongs to the next.

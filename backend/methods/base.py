@@ -252,18 +252,9 @@ def copy_everything(context: PromptInContext, prefix_base: str = "template", rot
     """
     reason = "copied and moved" if rotate else "copied, not moved"
     steps = tuple(
-        Step(
-            span.start,
-            span.end,
-            Reuse(
-                segment_base(context, span.name, prefix_base),
-                moved=rotate,
-                reason=reason,
-                exact=is_beginning(span),
-            ),
-        )
-        for span in context.prompt.spans
-        if span.end > span.start
+        Step(span.start, span.end, Reuse(base, moved=rotate, reason=reason, exact=is_beginning(span)))
+        for span in context.prompt.filled_spans
+        for base in [segment_base(context, span.name, prefix_base)]
     )
     how = "moved to their new" if rotate else "left at their old"
     return Plan(steps, "reused", f"Every segment was copied; keys were {how} positions.")

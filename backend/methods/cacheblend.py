@@ -85,13 +85,8 @@ PROFILES = {
     ),
     "lmcache": Profile(
         "LMCache", "As LMCache: keys compared, no forced suffix, its mask, texts as first seen.",
-        {
-            "deviation": "keys",
-            "mask": "shipped",
-            "donor": "as first seen",
-            "suffix": False,
-            "whole_check_layer": False,
-        },
+        {"deviation": "keys", "mask": "shipped", "donor": "as first seen", "suffix": False,
+         "whole_check_layer": False},
     ),
 }  # fmt: skip
 
@@ -164,7 +159,7 @@ class CacheBlendMethod(Method):
         self, view: PromptView, free: Sequence[int], suffix: Sequence[int], check: int, layers: int
     ) -> tuple[tuple[int, ...], ...]:
         """The tokens of each layer: all up to the check layer, then fewer and fewer."""
-        every = tuple(t for t in range(view.total - 1))
+        every = tuple(range(view.total - 1))
         sets, tokens = [every] * (check + 1), every
         mask, chosen = cast(MaskKind, self.options.mask), list(free)
         for at in range(layers - 1):

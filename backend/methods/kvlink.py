@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from backend.base.clock import Clock
 from backend.cache.samples import PromptInContext, SampleLog
 from backend.methods.compression import shortened
-from backend.methods.dense import dense_plan
+from backend.methods.dense import dense_plan, fallback_plan
 from backend.methods.options import Options, option
 from backend.methods.plan import Compute, Link, Plan, Reuse, Step
 from backend.methods.promptcache import NOTHING, ApartMethod, apart, documents
@@ -102,10 +102,8 @@ class KVLinkMethod(ApartMethod):
 
     def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         links = context.encoder.links if context.encoder is not None else None
-        reason = missing(self.options, links)
-        if reason:
-            plan = dense_plan(context.prompt, reason)
-            return Plan(plan.steps, "fallback", reason)
+        if reason := missing(self.options, links):
+            return fallback_plan(context.prompt, reason)
         names = [span.name for span in documents(context)]
         if not names:
             return dense_plan(context.prompt, NOTHING)
@@ -113,9 +111,7 @@ class KVLinkMethod(ApartMethod):
             links = None
         steps: list[Step] = []
         soft: list[Link] = []
-        for span in context.prompt.spans:
-            if span.end == span.start:
-                continue
+        for span in context.prompt.filled_spans:
             if span.name not in names:
                 steps.append(Step(span.start, span.end, Compute(READ)))
                 continue

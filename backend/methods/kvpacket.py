@@ -16,7 +16,7 @@ from backend.base.clock import Clock
 from backend.cache.samples import PromptInContext, SampleLog
 from backend.methods.block_attention import BlockAttentionMethod
 from backend.methods.compression import shortened
-from backend.methods.dense import dense_plan
+from backend.methods.dense import fallback_plan
 from backend.methods.plan import Plan
 from backend.methods.promptcache import documents
 
@@ -53,4 +53,4 @@ class KVPacketMethod(BlockAttentionMethod):
     def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         if has_wrappers(context):
             return super().plan(context, log, clock)
-        return Plan(dense_plan(context.prompt, LACKING).steps, "fallback", LACKING)
+        return fallback_plan(context.prompt, LACKING)

@@ -60,9 +60,7 @@ class OracleMethod(Method):
         weight = torch.ones(())
         steps: list[Step] = []
         action: Reuse | Compute
-        for span in context.prompt.spans:
-            if span.end == span.start:
-                continue
+        for span in context.prompt.filled_spans:
             if span.name in offsets:
                 offset, number = offsets[span.name]
                 base = segment_base(context, span.name)

@@ -32,7 +32,7 @@ from backend.methods.candidates import blocks
 from backend.methods.options import Options, layer_option, option, seed_option
 from backend.methods.over import KVCOMM, OverMethod
 from backend.methods.plan import Selection
-from backend.methods.selective import exact_tokens
+from backend.methods.selective import best, exact_tokens
 
 WORDS = ("words", "headers", "question")
 SELECTORS = (*WORDS, "first", "tail", "cross", "asked", "deviation", "random")
@@ -105,7 +105,7 @@ class RepairMethod(OverMethod):
             score = self.score(view, chunks, layer)
             most -= -(-(view.token_layers - before) // layers)  # choosing is paid first
             dealt = zip(chunks, shares(chunks, most), strict=True)
-            chosen = [t for chunk, count in dealt for t in _best(score, chunk, count)]
+            chosen = [t for chunk, count in dealt for t in best(score, chunk, count)]
             # To see the deviation every token was computed up to that layer; so they may as well stay.
             below = layer + 1 if self.options.selector == "deviation" else 0
         if not chosen and not below:
@@ -190,8 +190,3 @@ def _behind(view: PromptView) -> range:
     places = blocks(prompt) or [s for s in prompt.spans if s.kind == "placeholder"]
     end = max((place.end for place in places), default=0)
     return range(min(end, view.total - 1), view.total)
-
-
-def _best(score: Tensor, chunk: Sequence[int], count: int) -> list[int]:
-    """The ``count`` tokens of a chunk that score highest; the earlier of equals."""
-    return sorted(chunk, key=lambda token: -float(score[token]))[:count]

@@ -197,9 +197,8 @@ def least_tokens(machine: Machine, case: Case) -> int | None:
         if discriminant > 0:  # the larger root, in the form that cancels nothing
             root_term = math.sqrt(discriminant)
             root = -2 * constant / (slope + root_term) if slope > 0 else (root_term - slope) / (2 * c)
-            if (
-                slope < 0 < constant and 2 * constant / (root_term - slope) > LONGEST
-            ):  # it gains until it loses
+            # between the roots reuse loses; the smaller one may lie beyond LONGEST
+            if slope < 0 < constant and 2 * constant / (root_term - slope) > LONGEST:
                 return 1
     return math.floor(max(0.0, root)) + 1 if root < LONGEST else None
 

@@ -204,12 +204,6 @@ def precision_recall(record: HypothesesRecord) -> tuple[tuple[float, float, floa
     for tau in np.round(np.arange(SMALLEST_TAU, 1.001, 0.05), 2).tolist():
         matches = [c for c in candidates if c.similarity >= tau]
         good = sum(c.reusable for c in matches)
-        out.append(
-            (
-                tau,
-                good / len(matches) if matches else math.nan,
-                good / reusable if reusable else math.nan,
-                len(matches),
-            )
-        )
+        precision = good / len(matches) if matches else math.nan
+        out.append((tau, precision, good / reusable if reusable else math.nan, len(matches)))
     return tuple(out)

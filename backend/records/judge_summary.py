@@ -71,12 +71,13 @@ def line(judged: Judged, order: str, method: str) -> JudgeLine:
     outcomes = judged.outcomes(order, method)
     dense = judged.outcomes(order, judged.labels[0])
     first = judged.outcomes(judged.orders[0], method)
-    baseline = {o.problem: o.selected for o in first}
     family = changes_of(judged)
-    moved = NOTHING
+    moved = jcr_change = NOTHING
     if order != judged.orders[0]:
+        baseline = {o.problem: o.selected for o in first}
         pairs = [(o.selected, baseline.get(o.problem)) for o in outcomes]
         moved = share([a != b for a, b in pairs if a is not None and b is not None])
+        jcr_change = paired(outcomes, first, lambda o: o.consistent, family)
     return JudgeLine(
         order=order,
         method=method,
@@ -97,9 +98,7 @@ def line(judged: Judged, order: str, method: str) -> JudgeLine:
         near_ties=sum(o.near_tie for o in outcomes),
         twins=sum(o.twin for o in outcomes),
         accuracy_change=paired(outcomes, dense, lambda o: o.correct, family),
-        jcr_change=NOTHING
-        if order == judged.orders[0]
-        else paired(outcomes, first, lambda o: o.consistent, family),
+        jcr_change=jcr_change,
         moved=moved,
         ttft_ms=statistics.median(o.ttft_ms for o in outcomes) if outcomes else 0.0,
     )
@@ -123,11 +122,7 @@ def counted(judged: Judged, order: str | None = None) -> tuple[Counted, ...]:
     for row in judged.rows:
         for name in dict.fromkeys(o.order for o in row.outcomes):
             outcomes = [o for o in row.outcomes if o.order == name and o.method != dense]
-            if (
-                (order is not None and name != order)
-                or not outcomes
-                or any(o.consistent is None for o in outcomes)
-            ):
+            if order not in (None, name) or not outcomes or any(o.consistent is None for o in outcomes):
                 continue
             out.append(
                 Counted(

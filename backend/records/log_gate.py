@@ -180,10 +180,8 @@ class GateRecord(Taxed):
                 f"{note}{why}; no fewer than {request.needed} can show that at most {limit} change, {sure}"
             )
         if not any(row.reused_tokens for row in self.read):
-            return (
-                "could not tell",
-                f"{request.method.label} reused nothing in {count} calls: nothing was tried",
-            )
+            why = f"{request.method.label} reused nothing in {count} calls: nothing was tried"
+            return "could not tell", why
         if high <= request.max_flips:
             return "at most", f"{changed}: at most {high:.2%}, {sure}"
         return "not certain", f"{changed}: at most {high:.2%} {sure}, and {limit} are allowed"

@@ -267,9 +267,6 @@ def _counted(rows: Iterable[Row], test: Callable[[Row], bool]) -> dict[str, Any]
 
 
 def _summed(method: str, agent: str | None, rows: Sequence[ReadingRow]) -> dict[str, Any]:
-    def counted(test: Callable[[ReadingRow], bool], among: Iterable[ReadingRow] = rows) -> dict[str, Any]:
-        return _counted(among, test)
-
     def mean(values: Iterable[float | None]) -> float | None:
         numbers = [value for value in values if value is not None]
         return fmean(numbers) if numbers else None
@@ -283,10 +280,10 @@ def _summed(method: str, agent: str | None, rows: Sequence[ReadingRow]) -> dict[
         "method": method,
         "agent": agent,
         "reused": sum(row.reused_tokens for row in rows) / tokens if tokens else None,
-        "flips": counted(lambda row: row.flipped),
-        "real_flips": counted(lambda row: row.flipped and not row.near_tie),
-        "tool_flips": counted(lambda row: row.call_flipped, with_tools),
-        "real_tool_flips": counted(lambda row: row.call_flipped and not row.near_tie, with_tools),
+        "flips": _counted(rows, lambda row: row.flipped),
+        "real_flips": _counted(rows, lambda row: row.flipped and not row.near_tie),
+        "tool_flips": _counted(with_tools, lambda row: row.call_flipped),
+        "real_tool_flips": _counted(with_tools, lambda row: row.call_flipped and not row.near_tie),
         "kl_first": mean(row.kl_first for row in rows),
         "kl_answer": mean(row.kl_answer for row in rows),
         "kl_logged": sum(r.kl_logged * r.logged_tokens for r in logged) / total if total else None,

@@ -65,11 +65,7 @@ def _schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 
 def _dataclass(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
     hints, fields = typing.get_type_hints(kind), [f for f in dataclasses.fields(kind) if f.init]
-    required = [
-        f.name
-        for f in fields
-        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-    ]
+    required = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
     return {
         "type": "object", "required": required, "additionalProperties": False,
         "properties": {f.name: _schema(hints[f.name], definitions) for f in fields},

@@ -64,8 +64,7 @@ class Admission:
             cls = method_class(choice.name)
             options = make_options(choice.name, choice.options)
             exact_parts(choice.exact)  # a malformed line is refused before anything runs
-            reason = cls.supports(session.model.info)
-            if reason:
+            if reason := cls.supports(session.model.info):
                 raise NotRelocatableError(
                     f"{cls.title} cannot run on {session.model.info.name}. {reason}", field="methods"
                 )

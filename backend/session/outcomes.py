@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import torch
@@ -57,33 +56,25 @@ def outcomes_of(
     """Turn finished rows into outcomes, with probes where they are defined."""
     pinned = request.mode == "pinned"
     dense = rows[0]
-    assert dense.decoded is not None
-    forced = dense_logits = None
-    floor, dense_index = 0.0, 0
+    forced: list[Forced | None] = [None] * len(rows)
     if pinned:
+        assert dense.decoded is not None
         assert dense.decoded.logits is not None
         dense_logits = dense.decoded.logits
         answer = dense.decoded.ids[: len(dense_logits) - 1]
-        forced = engine.teacher_force([*(r.prefill for r in rows), *_read_again(engine, dense)], answer)
-        differences = [largest_difference(x, dense_logits) for x in (forced[0], *forced[len(rows) :])]
+        logits = engine.teacher_force([*(r.prefill for r in rows), *_read_again(engine, dense)], answer)
+        differences = [largest_difference(x, dense_logits) for x in (logits[0], *logits[len(rows) :])]
         # A one-token answer has nothing to compute again; what loading measured holds then.
         floor = max(engine.model.info.certificate.logit_floor, *differences)
-    out = []
-    for index, row in enumerate(rows):
-        decoded = row.decoded
-        assert decoded is not None
+        forced = [Forced(x, dense_logits, floor) for x in logits[: len(rows)]]
+    dense_index, out = len(prompts), []
+    for row, along in zip(rows, forced, strict=True):
         # pinned, every method reads dense's prompt, but for one that lays out another
         same_prompt = row.context.prompt.ids == dense.context.prompt.ids
-        if index == 0 or not pinned or not same_prompt:
+        if row is dense or not pinned or not same_prompt:
             prompts.append(engine.model.tokens.as_record(row.context.prompt))
-        if index == 0:
-            dense_index = len(prompts) - 1
         prompt_index = dense_index if pinned and same_prompt else len(prompts) - 1
-        if pinned and forced is not None and dense_logits is not None:
-            logits = Forced(forced[index], dense_logits, floor)
-        else:
-            logits = None
-        out.append(outcome_of(engine, row, dense, request, decode_ms, prompt_index, logits))
+        out.append(outcome_of(engine, row, dense, request, decode_ms, prompt_index, along))
     if pinned and request.probe_offsets:
         offsets.append(offset_probe(dense.context, dense.prefill.cache, engine.model.rotation, dense_index))
     for row in rows[:1] if pinned else rows:
@@ -150,7 +141,7 @@ def outcome_of(
         )  # fmt: skip
         if distance is None and request.probe_offsets and row.context.prompt.ids == dense.context.prompt.ids:
             distance = cache_distance(engine, row, dense)
-    apart = distance or CacheDistance(mixes=mixes(row.plan) if request.probe_offsets else ())
+    distance = distance or CacheDistance(mixes=mixes(row.plan) if request.probe_offsets else ())
     parts = row.clock.parts
     return Outcome(
         agent=agent,
@@ -159,7 +150,7 @@ def outcome_of(
         state=row.plan.state,
         reason=row.plan.reason,
         text=text,
-        token_ids=_ids(decoded.ids),
+        token_ids=np.array(decoded.ids, dtype=np.int64),
         texts=engine.model.tokens.texts(decoded.ids),
         stopped=decoded.stopped,
         answer=answer,
@@ -175,11 +166,11 @@ def outcome_of(
             row.prefill.token_layers,
         ),
         fidelity=nearness,
-        key_error=apart.keys,
-        value_error=apart.values,
-        mixes=apart.mixes,
+        key_error=distance.keys,
+        value_error=distance.values,
+        mixes=distance.mixes,
         links=tuple(LinkAction(k.at, k.tokens, k.reason) for k in row.plan.links),
-        transfers=apart.copied,
+        transfers=distance.copied,
     )
 
 
@@ -307,7 +298,3 @@ def _span_action(step: Step, plan: Plan) -> SpanAction:
         tuple(float(t.weight.mean()) for t in reuse.terms),
         reuse.provenance or ("exact local" if reuse.exact else "semantic"),
     )
-
-
-def _ids(ids: Sequence[int]) -> Any:
-    return np.array(ids, dtype=np.int64)

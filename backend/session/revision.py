@@ -40,14 +40,7 @@ from backend.session.dense_reading import DenseReading, PlanResult
 from backend.session.outcomes import Forced, attention_of, cache_distance, outcome_of, same_request_notes
 from backend.session.pool_views import pool_views
 from backend.session.prompt_run import own_context, read_densely
-from backend.session.streams import (
-    AnsweredRequest,
-    MethodInstance,
-    MethodRun,
-    PromptRun,
-    Stream,
-    stream_key,
-)
+from backend.session.streams import AnsweredRequest, MethodInstance, MethodRun, PromptRun, Stream, stream_key
 from backend.session.tensors import past_of
 from backend.session.workspace import Workspace
 
@@ -76,10 +69,7 @@ class Revised:
 
 
 def revise(
-    session: Workspace,
-    record: RunRecord,
-    request: RunRequest,
-    cancel: threading.Event | None = None,
+    session: Workspace, record: RunRecord, request: RunRequest, cancel: threading.Event | None = None
 ) -> Generator[Progress | Revised, None, None]:
     """Give a record the columns of ``request``; ends with all of them decoded.
 
@@ -387,13 +377,7 @@ class _Revision:
             result.answer = ids
         return tuple(replace(a, method=label) for a in result.attention)
 
-    def record(
-        self,
-        sources: Mapping[str, str],
-        rows: Rows,
-        start: float,
-        whole: bool = False,
-    ) -> RunRecord:
+    def record(self, sources: Mapping[str, str], rows: Rows, start: float, whole: bool = False) -> RunRecord:
         """The record with its changed columns; ``whole``: with pools and attention, too."""
         before, labels = self.before, [m.label for m in self.request.methods if m.label != self.reference]
         new = {

@@ -74,8 +74,7 @@ class Run:
         finished = False
         try:
             for state, members in states_of(runs):
-                arrived = state.start(values)
-                self._arrive(arrived, members)
+                self._arrive(state.start(values), members)
             notes = same_request_notes(runs)
             active = runs
             for index, agent in enumerate(request.pipeline.order):
@@ -127,21 +126,13 @@ class Run:
     def _answer(self, state: RequestState, members: list[MethodRun], row: PromptRun, agent: int) -> None:
         """Add an agent's answer and its tool's result to the request state."""
         assert row.decoded is not None
-        _, arrived, tool_result = take_answer(state, agent, row.decoded)
-        if tool_result:
+        _, samples, result = take_answer(state, agent, row.decoded)
+        if result:
             tool, label = self.request.pipeline.agent(agent).tool, members[0].choice.label
             self.tools.append(
-                ToolUse(
-                    agent,
-                    label,
-                    tool,
-                    tool_result.text,
-                    tool_result.ok,
-                    tool_result.reason or "",
-                    tool_result.wall_ms,
-                )
+                ToolUse(agent, label, tool, result.text, result.ok, result.reason or "", result.wall_ms)
             )
-        self._arrive(arrived, members)
+        self._arrive(samples, members)
 
     def _record(self, runs: list[MethodRun], notes: tuple[str, ...], start: float) -> RunRecord:
         pools = tuple(

@@ -119,16 +119,11 @@ class Stream:
                 instance.method.shrink(max(0, instance.method.held_bytes - excess))
         lost = set(self.log.shrink(self.needed(), self._method_bytes, self._method_bytes_of))
         if lost:
-            history = [
-                (index, request)
-                for index, request in enumerate(self.history)
-                if not request.sample_numbers & lost
-            ]
-            removed = set(range(len(self.history))) - {index for index, _ in history}
+            removed = {i for i, request in enumerate(self.history) if request.sample_numbers & lost}
             for instance in self.instances.values():
-                instance.position -= sum(1 for index in removed if index < instance.position)
+                instance.position -= sum(i < instance.position for i in removed)
                 instance.method.forget(lost)
-            self.history = [request for _, request in history]
+            self.history = [request for i, request in enumerate(self.history) if i not in removed]
             self.forgotten += len(removed)
             self.log.trim(self._method_bytes)
 

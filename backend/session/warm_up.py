@@ -4,7 +4,7 @@ import threading
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 
-from backend.base.cancel import stop_if, stoppable
+from backend.base.cancel import drained, stop_if, stoppable
 from backend.base.errors import BudgetError
 from backend.cache.memory_budget import out_of_memory, release
 from backend.cache.samples import PromptInContext
@@ -73,11 +73,8 @@ class WarmUp:
                 yield Progress(
                     f"Warming up with request {number + 1} of {len(examples)}", number, len(examples)
                 )
-                run = Run(
-                    self.session, self.admission, replace(bare, values=dict(example.values)), cancel, small
-                )
-                for event in run.events():
-                    assert event is not None
+                warming = replace(bare, values=dict(example.values))
+                drained(Run(self.session, self.admission, warming, cancel, small).events())
             return
         batch = 1 if small else WARM_BATCH
         for at in range(0, len(examples), batch):
@@ -93,23 +90,20 @@ class WarmUp:
         """Begin with a copy of the examples' stream, if there is one and room for it; else with an empty
         stream, for a cancelled run may have left something in the log."""
         key, stream = self._warm_keys(request, examples)
-        session = self.session
+        session, cache = self.session, WarmUpCache.on(self.session.model)
         session.streams.pop(stream, None)
-        cache = WarmUpCache.on(self.session.model)
         size = cache.size(key)
-        if size is None or size > self.session.budget_bytes:
+        if size is None or size > session.budget_bytes:
             return False
         try:
-            self.session.memory.make_room(
-                self.session, min(self.session.bytes + size, self.session.budget_bytes), 0
-            )
+            session.memory.make_room(session, min(session.bytes + size, session.budget_bytes), 0)
         except BudgetError:
             return False
-        copied_stream = cache.copy(key, self.session.id, self.session.budget_bytes, self.session.engine)
-        if copied_stream is None:  # given up to make the room
+        copy = cache.copy(key, session.id, session.budget_bytes, session.engine)
+        if copy is None:  # dropped to make room
             return False
-        self.session.streams[stream] = copied_stream
-        self.session.drop_idle({id(copied_stream)})
+        session.streams[stream] = copy
+        session.drop_idle({id(copy)})
         return True
 
     def _keep_cached(self, request: RunRequest, examples: Sequence[Example]) -> None:

@@ -14,10 +14,9 @@ from backend.records.run import COMPUTED, RECOMPUTED, Outcome
 def foreign(pipeline: Pipeline, agent: int, name: str) -> bool:
     """Was a placeholder's cache computed by other weights than its reader's?"""
     hole = Placeholder(name)
-    written = pipeline.written(hole) and hole.kind == "agent" and hole.agent is not None
-    source = (
-        pipeline.agent(hole.agent).model if written and hole.agent is not None else pipeline.outside_model
-    )
+    source = pipeline.outside_model
+    if hole.kind == "agent" and hole.agent is not None and pipeline.written(hole):
+        source = pipeline.agent(hole.agent).model
     return source != pipeline.agent(agent).model
 
 

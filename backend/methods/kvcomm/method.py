@@ -49,7 +49,7 @@ from backend.cache.kv_cache import KVOffset, KVSegment, Offset
 from backend.cache.offset_packing import AnchorStore, Codec, Stored
 from backend.cache.samples import PromptInContext, Sample, SampleLog
 from backend.methods.base import Arrived, Finished, Method, MethodEvent, segment_base
-from backend.methods.dense import dense_plan
+from backend.methods.dense import fallback_plan
 from backend.methods.kvcomm.options import PROFILES, KVCommOptions
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules
 from backend.methods.kvcomm.weights import Match, Turn, Weighing, Weight, base_of, subset
@@ -178,12 +178,12 @@ class KVCommMethod(Method):
         if self._all_afresh(gate, new):
             names, verb = ", ".join(new), "is" if len(new) == 1 else "are"
             reason = f"{names} {verb} new to the pool, so the whole prompt is read afresh."
-            return _fallback(context, reason, gate)
+            return fallback_plan(context.prompt, reason, gate)
         with clock.part("match"):
             matches, unknown = self._matches(context, new, log)
             if unknown:
                 reason = f"No anchor of {unknown} has been seen by agent {called(context.prompt.agent)} yet."
-                return _fallback(context, reason, gate)
+                return fallback_plan(context.prompt, reason, gate)
             mixed = {name: self.mixed(context, name, match, log) for name, match in matches.items()}
         if new:
             names = ", ".join(new)
@@ -277,8 +277,7 @@ class KVCommMethod(Method):
                 if fresh & {span.name, behind.get(span.name)}
                 else self._action(context, span, behind, matches),
             )
-            for span in context.prompt.spans
-            if span.end > span.start
+            for span in context.prompt.filled_spans
         )
 
     def _action(
@@ -403,8 +402,3 @@ def from_base(offset: Offset, old: KVSegment, new: KVSegment) -> Offset:
     return KVOffset(
         offset.keys.to(device) + (old.keys - new.keys), offset.values.to(device) + (old.values - new.values)
     )
-
-
-def _fallback(context: PromptInContext, reason: str, gate: tuple[GateDecision, ...]) -> Plan:
-    plan = dense_plan(context.prompt, reason)
-    return Plan(plan.steps, "fallback", reason, gate)

@@ -135,28 +135,18 @@ class AnchorPool:
         anchors = self.eligible(sample, log)
         size = len(self.uses)
         facts = {
-            "placeholder": sample.placeholder,
-            "tokens": sample.tokens,
-            "pool_size": size,
-            "eligible": len(anchors),
-        }
+            "placeholder": sample.placeholder, "tokens": sample.tokens, "pool_size": size,
+            "eligible": len(anchors), "entropy": None, "threshold": None,
+        }  # fmt: skip
 
         def verdict(shareable: bool, rule: str, reason: str, **more: object) -> GateDecision:
             values: dict[str, Any] = facts | more
             return GateDecision(shareable=shareable, rule=rule, reason=reason, **values)
 
         if self.capacity == 0:
-            return verdict(
-                False, "no pool", "The pool size V is 0: nothing is shared.", entropy=None, threshold=None
-            )
+            return verdict(False, "no pool", "The pool size V is 0: nothing is shared.")
         if not size:
-            return verdict(
-                False,
-                "empty pool",
-                "The pool is empty: this text becomes its first anchor.",
-                entropy=None,
-                threshold=None,
-            )
+            return verdict(False, "empty pool", "The pool is empty: this text becomes its first anchor.")
         if not anchors:
             longest = max((log.samples[n].tokens for n in self.uses if n in log.samples), default=0)
             return verdict(
@@ -164,16 +154,12 @@ class AnchorPool:
                 "longer than every anchor",
                 f"{sample.tokens} tokens are longer than every anchor (the longest has {longest}): it "
                 "becomes an anchor.",
-                entropy=None,
-                threshold=None,
             )
         if rule == "shipped" and (size < 2 or len(anchors) < 2):
             return verdict(
                 False,
                 "too few anchors",
                 f"Fewer than two anchors are long enough ({len(anchors)} of {size}): it becomes an anchor.",
-                entropy=None,
-                threshold=None,
             )
         self._measured = (0, {})  # a sample is gated once, when it arrives
         distances = self._gate_distances(sample, anchors).cpu()  # a decision waits for the device, once
@@ -192,11 +178,8 @@ class AnchorPool:
             reason = f"{len(anchors)} anchors are long enough, and this gate asks for nothing else."
         elif rule == "closeness":
             distances_per_token = self._nearness(sample, anchors).cpu()
-            least, mean, limit = (
-                float(distances_per_token.min()),
-                float((weight * distances_per_token).sum()),
-                self.rules.closeness,
-            )
+            least, mean = float(distances_per_token.min()), float((weight * distances_per_token).sum())
+            limit = self.rules.closeness
             shareable = gamma > 0 and least <= limit and (shareable or mean <= limit)
             reason = (
                 f"The nearest anchor is {least:.2f} of a token's norm away, the weighted mean {mean:.2f}; "

@@ -108,11 +108,6 @@ def of_sequences(scores: Tensor, weighing: Weighing) -> Tensor:
     return roots.sum(dim=1) if weighing.norm == "sum" else roots.mean(dim=1)
 
 
-def of_tokens(scores: Tensor, weighing: Weighing) -> Tensor:
-    """Dissimilarity of the tokens (anchors, tokens), as it goes into the weights."""
-    return scores if weighing.approximation == "cosine" else scores.sqrt()
-
-
 def weights(distances: Tensor, weighing: Weighing) -> Tensor:
     """Weights of the shape of ``distances``; over the anchors (dimension 0) they sum to one."""
     if weighing.approximation == "uniform":
@@ -184,7 +179,7 @@ def weigh(
     elif weighing.per == "sequence":
         own = behind = [Weight(w, w) for w in sequence]
     else:
-        token = weights(of_tokens(scores, weighing), weighing)
+        token = weights(scores if weighing.approximation == "cosine" else scores.sqrt(), weighing)
         own = [Weight(w, w) for w in token]
         behind = [Weight(w, w) for w in token.mean(dim=1)]
         sequence = token.mean(dim=1)

@@ -234,7 +234,7 @@ def attention_probes(
     if not rows:
         return ()
     ids = (*prompt.ids[-1:], *answer[: rows[-1]])
-    spans = [s for s in prompt.spans if s.end > s.start]
+    spans = prompt.filled_spans
     regions = [s.name for s in spans] + ["links"] * (length > total) + ["answer"]
     member = torch.zeros(length + len(ids), len(regions))
     for index, span in enumerate(spans):
