@@ -59,15 +59,15 @@ class BeginningsMethod(Method):
     needs_masks = True
     needs_layers = True
 
-    def __init__(self, options: Any, read: tuple[EarlierPrompt, ...] = ()) -> None:
+    def __init__(self, options: Any, prompts: tuple[EarlierPrompt, ...] = ()) -> None:
         super().__init__(options)
-        self._prompts = read  # the latest last
+        self._prompts = prompts  # the latest last
 
     @abstractmethod
     def extras(self, event: Prefilled) -> Mapping[str, Tensor] | None:
         """What is kept of a prompt beside its KV; None: the prompt is not kept."""
 
-    def usable(self, read: EarlierPrompt, context: PromptInContext) -> bool:
+    def usable(self, prompt: EarlierPrompt, context: PromptInContext) -> bool:
         """Can this prompt copy from an earlier one?"""
         return True
 
@@ -75,9 +75,9 @@ class BeginningsMethod(Method):
         """The earlier prompt to copy from, and how many tokens; None below ``SHORTEST`` tokens."""
         with clock.part("match"):
             matches = [
-                (read.shared(context.prompt.ids), read.weights == context.weights, place)
-                for place, read in enumerate(self._prompts)
-                if self.usable(read, context)
+                (prompt.shared(context.prompt.ids), prompt.weights == context.weights, place)
+                for place, prompt in enumerate(self._prompts)
+                if self.usable(prompt, context)
             ]
         tokens, _, place = max(matches, default=(0, False, 0))
         return None if tokens < SHORTEST else (self._prompts[place], tokens)
@@ -98,7 +98,7 @@ class BeginningsMethod(Method):
 
     @property
     def held_bytes(self) -> int:
-        return sum(read.bytes for read in self._prompts)
+        return sum(prompt.bytes for prompt in self._prompts)
 
     def shrink(self, budget_bytes: int) -> None:
         while self._prompts and self.held_bytes > budget_bytes:

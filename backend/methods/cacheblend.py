@@ -181,11 +181,11 @@ class CacheBlendMethod(Method):
         return tuple(sets)
 
 
-def deviation(fresh: tuple[Tensor, Tensor], stale: tuple[Tensor, Tensor], which: str) -> Tensor:
+def deviation(fresh: tuple[Tensor, Tensor], stale: tuple[Tensor, Tensor], kind: str) -> Tensor:
     """(tokens,) sum of squared differences over heads and channels of K, V or both, each (kv_heads, tokens,
     head_dim)."""
     pairs = list(zip(fresh, stale, strict=True))
-    compared = {"keys": pairs[:1], "values": pairs[1:], "both": pairs}[which]
+    compared = {"keys": pairs[:1], "values": pairs[1:], "both": pairs}[kind]
     distances = [(new.float() - old.float()).square().sum(dim=(0, 2)) for new, old in compared]
     return torch.stack(distances).sum(dim=0)
 

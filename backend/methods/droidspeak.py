@@ -63,8 +63,8 @@ class DroidSpeakMethod(BeginningsMethod):
         match = self.longest(context, clock)
         own = match is not None and match[0].weights == context.weights
         if match is None or (not own and until - first == count):
-            why = "All layers are computed again." if match else "Nobody has read this beginning."
-            return replace(dense_plan(context.prompt, why), cut=first)
+            reason = "All layers are computed again." if match else "Nobody has read this beginning."
+            return replace(dense_plan(context.prompt, reason), cut=first)
         (sender, length), end = match, len(ids)
         again = "none" if own or first == until else f"{first} to {until - 1}"
         copied = Reuse(

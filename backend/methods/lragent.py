@@ -81,11 +81,11 @@ class LRAgentMethod(BeginningsMethod):
     paper = "LRAgent, arXiv 2602.01053"
     Options = LRAgentOptions
 
-    def usable(self, read: EarlierPrompt, context: PromptInContext) -> bool:
+    def usable(self, prompt: EarlierPrompt, context: PromptInContext) -> bool:
         """The same weights, or two that are the base with adapters; with a product for each adapter."""
         adapters = context.low_ranks
-        parts = all(not name or name in adapters for name in (read.weights, context.weights))
-        return read.extras.keys() == adapters.keys() and (parts or read.weights == context.weights)
+        parts = all(not name or name in adapters for name in (prompt.weights, context.weights))
+        return prompt.extras.keys() == adapters.keys() and (parts or prompt.weights == context.weights)
 
     def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         match = self.longest(context, clock)
@@ -138,10 +138,12 @@ class LRAgentMethod(BeginningsMethod):
             return adapter
         return replace(adapter, up=torch.stack([torch.zeros_like(adapter.up[0]), adapter.up[1]]))
 
-    def base(self, read: EarlierPrompt, context: PromptInContext) -> KVSegment:
+    def base(self, prompt: EarlierPrompt, context: PromptInContext) -> KVSegment:
         """An earlier prompt's KV, less its adapter's part."""
-        adapter = self.adapter(context, read.weights)
-        return read.kv if adapter is None else add_adapter(read.kv, adapter, -read.extras[read.weights])
+        adapter = self.adapter(context, prompt.weights)
+        if adapter is None:
+            return prompt.kv
+        return add_adapter(prompt.kv, adapter, -prompt.extras[prompt.weights])
 
 
 def dense_reason(context: PromptInContext) -> str:

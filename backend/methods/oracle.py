@@ -52,11 +52,11 @@ class OracleMethod(Method):
             )
         offsets: dict[str, tuple[Offset, int]] = {}
         for name, sample in context.samples.items():
-            seen = sample.offsets[agent]
+            entry = sample.offsets[agent]
             if options.placeholder_offset:
-                offsets[name] = (seen.placeholder, sample.number)
+                offsets[name] = (entry.placeholder, sample.number)
             if options.prefix_offset:
-                offsets |= {follower: (offset, sample.number) for follower, offset in seen.followers.items()}
+                offsets |= {follower: (offset, sample.number) for follower, offset in entry.followers.items()}
         weight = torch.ones(())
         steps: list[Step] = []
         action: Reuse | Compute

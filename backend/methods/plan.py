@@ -166,7 +166,7 @@ class Selection:
     def sets(self) -> list[tuple[int, ...]]:
         """The sets of tokens, a single one unless it is gradual."""
         tokens: Any = self.tokens
-        return [tuple(each) for each in tokens] if self.gradual else [tuple(tokens)]
+        return [tuple(chosen) for chosen in tokens] if self.gradual else [tuple(tokens)]
 
 
 def plan_key(plan: Plan) -> Hashable | None:

@@ -155,7 +155,7 @@ def _value(text: str, kind: str, name: str) -> Any:
         ("false", "off", "no", "0"), False
     )
     readers: dict[str, Callable[[str], Any]] = {
-        "bool": lambda written: words[written.lower()], "int": int, "float": float, "choice": str,
+        "bool": lambda word: words[word.lower()], "int": int, "float": float, "choice": str,
     }  # fmt: skip
     try:
         return readers[kind](text)

@@ -124,22 +124,22 @@ class RelayCachingMethod(Method):
         """Those tokens of answers that deviate or have influence."""
         o, score = self.options, dict[str, Tensor]()
         if o.choice != "influence":
-            old = view.stale(layer)[1][:, copied]
+            stale = view.stale(layer)[1][:, copied]
             if view.layerwise:
-                new = view.fresh(layer)[1][:, copied]
+                fresh = view.fresh(layer)[1][:, copied]
             else:  # the walk goes on from here
-                new = [view.step(copied)[1] for _ in range(layer + 1)][-1]
-            new, old = (values.float().transpose(0, 1).flatten(1) for values in (new, old))
+                fresh = [view.step(copied)[1] for _ in range(layer + 1)][-1]
+            fresh, stale = (values.float().transpose(0, 1).flatten(1) for values in (fresh, stale))
             score["deviation"] = torch.zeros(view.total)
-            score["deviation"][copied] = (1 - cosine_similarity(new, old)).cpu()
+            score["deviation"][copied] = (1 - cosine_similarity(fresh, stale)).cpu()
         if o.choice != "deviation":
             queries = range(max(0, view.total - o.suffix_tokens), view.total)
             score["influence"] = view.attention(queries, layer).sum(dim=(0, 1)).cpu()
         is_chosen = torch.zeros(len(answers), dtype=torch.bool)
-        for name, every in score.items():
-            scores = every[answers]
+        for name, values in score.items():
+            scores = values[answers]
             is_chosen |= scores >= getattr(o, name) * scores.mean()
-        return [token for token, taken in zip(answers, is_chosen.tolist(), strict=True) if taken]
+        return [token for token, is_taken in zip(answers, is_chosen.tolist(), strict=True) if is_taken]
 
 
 def decoded(sample: Sample) -> bool:
@@ -153,10 +153,10 @@ def profiled(log: SampleLog) -> int | None:
     deviations = []
     answers = [s for s in log.samples.values() if decoded(s) and s.tokens and s.offsets]
     for sample in answers[-PROFILED:]:
-        for seen in sample.offsets.values():
+        for offset in sample.offsets.values():
             old = sample.base.values.float().transpose(1, 2).flatten(2)  # (layers, tokens, heads x channels)
-            new = old + seen.placeholder.values.float().to(old.device).transpose(1, 2).flatten(2)
-            deviations.append((1 - cosine_similarity(old, new, dim=-1)).mean(dim=1))
+            dense = old + offset.placeholder.values.float().to(old.device).transpose(1, 2).flatten(2)
+            deviations.append((1 - cosine_similarity(old, dense, dim=-1)).mean(dim=1))
     if not deviations:
         return None
     by_layer = torch.stack(deviations).mean(dim=0)

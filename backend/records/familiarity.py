@@ -74,7 +74,7 @@ def features(readings: Sequence[Reading], usual: float) -> dict[str, float]:
     typed = np.concatenate([r.typed for r in readings])
     defined = ~np.isnan(nats)
     answers = [r.answer[~np.isnan(r.answer)] for r in readings]
-    written = np.concatenate(answers)
+    answer_nats = np.concatenate(answers)
     values: dict[str, float] = {}
     for name, part in (("values", nats[defined & typed]), ("template", nats[defined & ~typed])):
         if len(part):
@@ -82,8 +82,8 @@ def features(readings: Sequence[Reading], usual: float) -> dict[str, float]:
     if defined.any():
         values |= {"surprising": surprising(readings, usual), "most": float(nats[defined].max())}
         values["peak"] = max(_peak(r.surprisal) for r in readings)
-    if len(written):
-        values |= {"answer": float(written.mean()), "answer_most": float(written.max())}
+    if len(answer_nats):
+        values |= {"answer": float(answer_nats.mean()), "answer_most": float(answer_nats.max())}
     if len(answers[-1]):
         values["last_answer"] = float(answers[-1].mean())
     return {name: math.log(max(value, 0.0) + FLOOR) for name, value in values.items()}

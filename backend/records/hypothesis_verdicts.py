@@ -160,10 +160,10 @@ def _h4(record: HypothesesRecord) -> Verdict:
     if good and free <= NEAR:
         reason = f"{text}: nothing is worse than {NEAR:g} nats without the probe, so it had nothing to cap."
         return Verdict("H4", claim, "undecided", reason, columns, numbers)
-    why = "" if good else ": a prompt that the probe lets pass is still worse than 0.1 nats"
+    failure = "" if good else ": a prompt that the probe lets pass is still worse than 0.1 nats"
     if error > record.tolerance:
-        why = ": moved keys are not the same keys"
-    return Verdict("H4", claim, "supported" if good else "refuted", f"{text}{why}.", columns, numbers)
+        failure = ": moved keys are not the same keys"
+    return Verdict("H4", claim, "supported" if good else "refuted", f"{text}{failure}.", columns, numbers)
 
 
 def _undecided(name: str, claim: str, columns: tuple[str, ...], count: int, what: str) -> Verdict:

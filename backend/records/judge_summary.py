@@ -27,8 +27,8 @@ def paired(
 ) -> Share:
     """Mean change of an indicator from ``other`` to ``mine`` over the problems where both have it; one of
     ``family`` changes."""
-    before = {o.problem: value(o) for o in other}
-    both = [(value(o), before.get(o.problem)) for o in own]
+    baseline = {o.problem: value(o) for o in other}
+    both = [(value(o), baseline.get(o.problem)) for o in own]
     changes = [float(a) - float(b) for a, b in both if a is not None and b is not None]
     interval = bootstrap(changes, family=family)
     if len(set(changes)) == 1:  # resampling equal values gives an interval of no width

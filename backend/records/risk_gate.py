@@ -56,7 +56,7 @@ def text_features(texts: Sequence[str], scoring: Scoring) -> dict[str, float]:
     counts = Counter(a for a in answers if a is not None)
     most = max(counts.values(), default=0)
     words = [text.casefold().split() for text in texts]
-    alike = [_jaccard(set(a), set(b)) for a, b in combinations(words, 2)] or [1.0]
+    similarities = [_jaccard(set(a), set(b)) for a, b in combinations(words, 2)] or [1.0]
     lengths = [len(w) for w in words]
     mean = statistics.fmean(lengths)
     return {
@@ -65,9 +65,9 @@ def text_features(texts: Sequence[str], scoring: Scoring) -> dict[str, float]:
         "answers": len(counts) / len(texts),
         "unread": answers.count(None) / len(texts),
         "first_agrees": float(answers[0] is not None and counts[answers[0]] == most),
-        "similarity_mean": statistics.fmean(alike),
-        "similarity_low": min(alike),
-        "similarity_high": max(alike),
+        "similarity_mean": statistics.fmean(similarities),
+        "similarity_low": min(similarities),
+        "similarity_high": max(similarities),
         "length_mean": math.log1p(mean),
         "length_spread": statistics.pstdev(lengths) / mean if mean else 0.0,
     }

@@ -245,11 +245,11 @@ def surprising_words(
         parts: of each agent, what each token adds to the text, and the reading of the first of them.
         wrapped: tokens of the chat template at both ends, which are nobody's words.
     """
-    before, behind = wrapped
+    opening, closing = wrapped
     for typed in (True, False):
         words: dict[str, float] = {}
         for texts, reading in parts:
-            inside = slice(before, len(reading.surprisal) - behind)
+            inside = slice(opening, len(reading.surprisal) - closing)
             texts, nats, is_typed = texts[inside], reading.surprisal[inside], reading.typed[inside]
             for start, end in _words(texts):
                 word_nats = nats[start:end][is_typed[start:end] == typed]

@@ -47,18 +47,18 @@ class RequestState:
         """
         self.with_lead_ins = True
         tokens = self.engine.model.tokens
-        named = {hole.name: tokens.encode(f"{{{hole.name!r}}} ") for hole in self.pipeline.placeholders}
+        name_ids = {hole.name: tokens.encode(f"{{{hole.name!r}}} ") for hole in self.pipeline.placeholders}
         for agent in self.pipeline.order:
             if not self.log.named_bases.get(agent):
                 agent_bases = self.log.named_bases.setdefault(agent, {})
                 where = "the template with its holes filled by their names"
-                agent_bases.update(self._template_bases(agent, named, where)[1])
-        waiting: dict[str, list[Sample]] = {}
+                agent_bases.update(self._template_bases(agent, name_ids, where)[1])
+        unencoded: dict[str, list[Sample]] = {}
         for sample in self.log.samples.values():
             outside = Placeholder(sample.placeholder).kind in ("question", "tool", "declared")
             if outside and sample.lead_in_base is None:
-                waiting.setdefault(sample.placeholder, []).append(sample)
-        for name, samples in waiting.items():
+                unencoded.setdefault(sample.placeholder, []).append(sample)
+        for name, samples in unencoded.items():
             bases = self._encode_lead_in(name, [sample.ids for sample in samples])
             for sample, base in zip(samples, bases, strict=True):
                 sample.lead_in_base = base
@@ -92,20 +92,20 @@ class RequestState:
         """
         tokens = self.engine.model.tokens
         self.before = frozenset(self.log.isolated)
-        arrived = []
+        samples = []
         for name, text in values.items():
             ids = self.ids[name] = tokens.encode(text)
             if not ids:
                 continue
             self.engine.check_room(len(ids), 1, self.pipeline.order[0])
-            arrived.append(self._add_sample(name, ids, text, self._base(name, ids)))
+            samples.append(self._add_sample(name, ids, text, self._base(name, ids)))
             if self.with_lead_ins:
                 clock = self.engine.clock()
                 with clock.part("led"):
                     (self.samples[name].lead_in_base,) = self._encode_lead_in(name, [ids])
                 self.lead_in_ms[name] = clock.parts["led"]
-        self.log.bases.update({sample.ids: sample.base for sample in arrived})
-        return arrived
+        self.log.bases.update({sample.ids: sample.base for sample in samples})
+        return samples
 
     def _base(self, name: str, ids: tuple[int, ...]) -> KVSegment:
         """An outside text's base: encoded once, for whatever request, place and order."""

@@ -144,7 +144,7 @@ class _Revision:
     def reading(self) -> DenseReading:
         """Dense's caches; read at first where no earlier change of the run did."""
         if not self.is_read:
-            self.session.reading = self._read()
+            self.session.reading = self._read_dense()
         assert self.session.reading is not None
         return self.session.reading
 
@@ -159,7 +159,7 @@ class _Revision:
         method = method_class(choice.name)(options)
         return MethodRun(choice, options, self.stream, self.state, MethodInstance(method), method)
 
-    def _read(self) -> DenseReading:
+    def _read_dense(self) -> DenseReading:
         """Dense's caches, and its logits along its answers."""
         reading = DenseReading(self.past)
         choice = MethodChoice("dense", {}, self.reference)
@@ -361,13 +361,13 @@ class _Revision:
 
     def has_attention(self, rows: Rows) -> bool:
         """Whether the attention of every answer is measured, or was not requested."""
-        read = (
+        present = (
             self.results[agent, label].answer == row.decoded.ids
             for label, by_agent in rows.items()
             for agent, row in by_agent.items()
             if row.decoded is not None
         )
-        return not self.request.probe_attention or all(read)
+        return not self.request.probe_attention or all(present)
 
     def _attention(self, row: PromptRun, outcome: Outcome) -> tuple[AttentionProbe, ...]:
         agent, label = row.context.prompt.agent, row.run.choice.label

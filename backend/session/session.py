@@ -135,7 +135,7 @@ class LabSession(Workspace):
         return tuple(out)
 
     def _with_retry(
-        self, attempt: Callable[[bool], Generator[Any, None, None]], again: Progress | None = None
+        self, attempt: Callable[[bool], Generator[Any, None, None]], notice: Progress | None = None
     ) -> Generator[Any, None, None]:
         """Work within the account of memory; see :func:`backend.cache.memory_budget.with_retry`."""
         engines = (self.engine, *self.others.values())
@@ -147,7 +147,7 @@ class LabSession(Workspace):
 
         with self.memory.running(self):
             try:
-                yield from with_retry(sized, self._free, again)
+                yield from with_retry(sized, self._free, notice)
             finally:
                 for engine in engines:
                     engine.one_by_one = False

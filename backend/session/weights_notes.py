@@ -32,9 +32,9 @@ def weights_notes(
     others = [a for a in pipeline.agents if a.model]
     if len({a.model for a in pipeline.agents}) == 1:
         return ()  # whatever is exchanged, the same weights computed it
-    who = ", ".join(f"agent {called(a.id)} on {a.model!r}" for a in others)
+    agents = ", ".join(f"agent {called(a.id)} on {a.model!r}" for a in others)
     notes = [
-        f"Weights differ: {who}. Their caches and the others' are exchanged although each would compute "
+        f"Weights differ: {agents}. Their caches and the others' are exchanged although each would compute "
         "them otherwise; the errors hold that difference too."
     ]
     for label in dict.fromkeys(o.method for o in outcomes):

@@ -96,8 +96,8 @@ class SegmentsMethod(Method):
         verification."""
         cut, total = self.cut_layer(context), len(context.prompt.ids)
         self._runs = matches if cut != 0 else ()
-        why = labels(total, self._runs, refused)
-        steps, count = tuple(self._steps(context, why)), why.count("graft")
+        reasons = labels(total, self._runs, refused)
+        steps, count = tuple(self._steps(context, reasons)), reasons.count("graft")
         if not count:
             return Plan(steps, "dense", "Nothing alike was stored.", cut=cut)
         pieces = "1 piece" if len(self._runs) == 1 else f"{len(self._runs)} pieces"
@@ -126,17 +126,17 @@ class SegmentsMethod(Method):
             self._texts[token] = decode((token,))
         return cuts([self._texts[token] for token in context.prompt.ids], self.options.cut_rules)
 
-    def _steps(self, context: PromptInContext, why: list[str]) -> Iterator[Step]:
+    def _steps(self, context: PromptInContext, reasons: list[str]) -> Iterator[Step]:
         """Grafts as they are, and between them tokens to forward, with the reason."""
         grafts = {graft.start: graft for graft in self._grafts}
-        at, total = 0, len(why)
+        at, total = 0, len(reasons)
         while at < total:
             if graft := grafts.get(at):
                 yield Step(at, graft.end, self._blend(context, graft))
                 at = graft.end
                 continue
-            end = next((i for i in range(at, total) if why[i] != why[at] or i in grafts), total)
-            yield Step(at, end, DENSE[why[at]])
+            end = next((i for i in range(at, total) if reasons[i] != reasons[at] or i in grafts), total)
+            yield Step(at, end, DENSE[reasons[at]])
             at = end
 
     def _blend(self, context: PromptInContext, graft: Graft) -> Reuse:

@@ -257,9 +257,9 @@ class SegmentStore:
 
     def _drop(self, room: _Room, entry: StoredSegment) -> None:
         del room.entries[entry.number], room.numbers[entry.ids, entry.context]
-        alike = room.contents.pop(entry.ids) - {entry.number}
-        if alike:
-            room.contents[entry.ids] = alike
+        numbers = room.contents.pop(entry.ids) - {entry.number}
+        if numbers:
+            room.contents[entry.ids] = numbers
         room.bytes -= entry.bytes
 
     def mark_used(self, owner: Owner, numbers: Sequence[int], trusted: bool = False) -> None:
@@ -303,9 +303,10 @@ class SegmentStore:
         verified = len(exact)
         if not matches:  # the same content would have been the best; now for what is like it
             numbers = room.index.query(self.sketcher.signature(content))
-            alike = [room.entries[n] for n in numbers if n in room.entries and room.entries[n].ids != content]
-            alike = [e for e in alike if abs(len(e.ids) - len(content)) <= self.rules.edit_tokens]
-            close = [self._verify(cut, e, content, context, before) for e in self._nearest(alike, context)]
+            similar = [room.entries[n] for n in numbers if n in room.entries]
+            edits = self.rules.edit_tokens
+            similar = [e for e in similar if e.ids != content and abs(len(e.ids) - len(content)) <= edits]
+            close = [self._verify(cut, e, content, context, before) for e in self._nearest(similar, context)]
             matches = [match for match in close if self._passes(match)]
             verified += len(close)
         best = max(matches, key=_rank, default=None)

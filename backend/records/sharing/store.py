@@ -93,10 +93,10 @@ class SharedRuns:
             self.sweep()
             with self._guard:
                 self._check_open()
-                used = self.held_bytes
-                if used + len(content) > self.total_bytes:
+                size = self.held_bytes
+                if size + len(content) > self.total_bytes:
                     raise RecordError(
-                        f"The lab's store is full ({_mib(used)} of {_mib(self.total_bytes)} MiB). Save the "
+                        f"The lab's store is full ({_mib(size)} of {_mib(self.total_bytes)} MiB). Save the "
                         "run as a file, or try again when older ones have expired."
                     )
                 self._write(name, content)
