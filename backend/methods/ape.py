@@ -5,7 +5,7 @@ Parallel encoding reads each context by itself and lets them share positions. Th
 attention to them nearer to a sequential read's: a *shared prefix* before every context, so that the states of
 first tokens, which draw attention, are there once; a *temperature* below 1, which sharpens attention to the
 contexts; and a *scale*, by which the logarithm of their sum of exponents is multiplied
-(:mod:`backend.model.tempering`). Whatever is read or written behind the contexts looks at them so.
+(:mod:`backend.model.tempering`). All tokens behind the contexts attend to them in this way.
 
 Readings of points that the abstract and the algorithm leave open:
 
@@ -74,7 +74,7 @@ class ApeMethod(ApartMethod):
         if not contexts:
             return dense_plan(context.prompt, NOTHING)
         assert encoder is not None, "the prompt was laid out without an encoder"
-        spans = [span for span in prompt.spans if span.end > span.start]
+        spans = prompt.filled_spans
         prefix = prompt.ids[: spans[0].end] if o.prefix and spans[0].kind == "prefix" else ()
         first = contexts[0].start
         # Behind each context begins what belongs to the next.
@@ -91,12 +91,12 @@ class ApeMethod(ApartMethod):
                 before = max(edge for edge in edges if edge <= span.start)
                 place = (first if before < edges[-1] else widest) + span.start - before
             steps.append(Step(span.start, span.end, action, place))
-        read = torch.zeros(len(prompt.ids), dtype=torch.bool)
+        is_context = torch.zeros(len(prompt.ids), dtype=torch.bool)
         for span in contexts:
-            read[span.start : span.end] = True
+            is_context[span.start : span.end] = True
         plain = o.temperature == 1 and o.scale == 1
         how = f"temperature {o.temperature:g}, scale {o.scale:g}"
         return Plan(
             tuple(steps), "partial", f"{len(contexts)} contexts were copied side by side, {how}.",
-            temper=None if plain else Temper(read, o.temperature, o.scale),
+            temper=None if plain else Temper(is_context, o.temperature, o.scale),
         )  # fmt: skip

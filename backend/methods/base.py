@@ -105,7 +105,8 @@ class Prefilled:
 
 @dataclass(frozen=True)
 class Finished:
-    """A request is over: all its offsets were seen and nobody waits. The time to pack, trim and move."""
+    """A request is over: all its offsets were seen, and it is no longer timed. The time to pack, trim and
+    offload."""
 
 
 MethodEvent = Arrived | Prefilled | Finished
@@ -173,7 +174,7 @@ class Method(ABC):
         return copy_everything(context)
 
     def replay(self, context: PromptInContext, log: SampleLog) -> None:
-        """Change as :meth:`plan` would; a past prompt's plan itself is not wanted. The default plans."""
+        """Change the state as :meth:`plan` would, for a past prompt. The default plans."""
         self.plan(context, log, Clock())
 
     def layout(self, context: PromptInContext) -> PromptInContext:
@@ -183,7 +184,7 @@ class Method(ABC):
 
     def select(self, view: PromptView, clock: Clock) -> Selection | None:
         """Tokens to compute again, once the prompt is assembled and before its last token is forwarded; the
-        default leaves all as it is. Asked only where something was copied."""
+        default leaves all as it is. Called only where something was copied."""
         return None
 
     def accept(self, view: PromptView, clock: Clock) -> str | None:
@@ -251,18 +252,9 @@ def copy_everything(context: PromptInContext, prefix_base: str = "template", rot
     """
     reason = "copied and moved" if rotate else "copied, not moved"
     steps = tuple(
-        Step(
-            span.start,
-            span.end,
-            Reuse(
-                segment_base(context, span.name, prefix_base),
-                moved=rotate,
-                reason=reason,
-                exact=is_beginning(span),
-            ),
-        )
-        for span in context.prompt.spans
-        if span.end > span.start
+        Step(span.start, span.end, Reuse(base, moved=rotate, reason=reason, exact=is_beginning(span)))
+        for span in context.prompt.filled_spans
+        for base in [segment_base(context, span.name, prefix_base)]
     )
     how = "moved to their new" if rotate else "left at their old"
     return Plan(steps, "reused", f"Every segment was copied; keys were {how} positions.")

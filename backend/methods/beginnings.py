@@ -22,18 +22,18 @@ from backend.methods.base import Method, MethodEvent, Prefilled
 from backend.methods.plan import Reuse
 
 SHORTEST = 16  # tokens that are worth taking over: the first words of two prompts are often the same
-HELD = 32  # prompts that are remembered, the latest ones
+MOST_PROMPTS = 32  # prompts that are remembered, the latest ones
 
 
 @dataclass(frozen=True)
-class Read:
-    """A prompt that somebody has read: by which weights, its tokens, their KV, and what else the method keeps
-    of them."""
+class EarlierPrompt:
+    """An earlier prompt: the weights that read it, its tokens, their KV, and what else the method keeps of
+    it."""
 
     weights: str
     ids: tuple[int, ...]
     kv: KVSegment
-    more: Mapping[str, Tensor]
+    extras: Mapping[str, Tensor]
 
     def shared(self, ids: tuple[int, ...]) -> int:
         """How many first tokens are the same; the last of ``ids``, whose logits are needed, never counts."""
@@ -41,17 +41,17 @@ class Read:
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     @property
-    def who(self) -> str:
-        """Who read it, in words."""
+    def reader(self) -> str:
+        """The weights that read it, in words."""
         return self.weights or "the lab's own weights"
 
     @property
     def bytes(self) -> int:
-        return self.kv.bytes + sum(kept.numel() * kept.element_size() for kept in self.more.values())
+        return self.kv.bytes + sum(tensor.numel() * tensor.element_size() for tensor in self.extras.values())
 
 
 class BeginningsMethod(Method):
-    """Remembers what was read, and finds what a prompt shares with it."""
+    """Keeps earlier prompts, and finds the longest beginning that a prompt shares with one."""
 
     not_replayed = "it copies earlier prompts, which have left the log since"
     needs_bases = False
@@ -59,47 +59,47 @@ class BeginningsMethod(Method):
     needs_masks = True
     needs_layers = True
 
-    def __init__(self, options: Any, read: tuple[Read, ...] = ()) -> None:
+    def __init__(self, options: Any, prompts: tuple[EarlierPrompt, ...] = ()) -> None:
         super().__init__(options)
-        self._read = read  # the latest last
+        self._prompts = prompts  # the latest last
 
     @abstractmethod
-    def more(self, event: Prefilled) -> Mapping[str, Tensor] | None:
-        """What is kept of a prompt beside its KV; None: the prompt is not remembered."""
+    def extras(self, event: Prefilled) -> Mapping[str, Tensor] | None:
+        """What is kept of a prompt beside its KV; None: the prompt is not kept."""
 
-    def usable(self, read: Read, context: PromptInContext) -> bool:
-        """Can this prompt take over what was read so?"""
+    def usable(self, prompt: EarlierPrompt, context: PromptInContext) -> bool:
+        """Can this prompt copy from an earlier one?"""
         return True
 
-    def longest(self, context: PromptInContext, clock: Clock) -> tuple[Read, int] | None:
-        """The reader to take over from, and how many tokens; None: none that is worth it."""
+    def longest(self, context: PromptInContext, clock: Clock) -> tuple[EarlierPrompt, int] | None:
+        """The earlier prompt to copy from, and how many tokens; None below ``SHORTEST`` tokens."""
         with clock.part("match"):
-            found = [
-                (read.shared(context.prompt.ids), read.weights == context.weights, place)
-                for place, read in enumerate(self._read)
-                if self.usable(read, context)
+            matches = [
+                (prompt.shared(context.prompt.ids), prompt.weights == context.weights, place)
+                for place, prompt in enumerate(self._prompts)
+                if self.usable(prompt, context)
             ]
-        tokens, _, place = max(found, default=(0, False, 0))
-        return None if tokens < SHORTEST else (self._read[place], tokens)
+        tokens, _, place = max(matches, default=(0, False, 0))
+        return None if tokens < SHORTEST else (self._prompts[place], tokens)
 
     def on_event(self, event: MethodEvent, log: SampleLog) -> None:
-        if not isinstance(event, Prefilled) or (more := self.more(event)) is None:
+        if not isinstance(event, Prefilled) or (extras := self.extras(event)) is None:
             return
         if any(isinstance(s.action, Reuse) and not s.action.exact for s in event.plan.steps):
             return
         context, ids = event.context, event.context.prompt.ids
         assert context.rotation is not None
         kv = event.cache.segment(0, len(ids), context.rotation, exact=True, context="an earlier prompt")
-        kept = (r for r in self._read if (r.weights, r.ids) != (context.weights, ids))
-        self._read = (*kept, Read(context.weights, ids, kv, more))[-HELD:]
+        others = (r for r in self._prompts if (r.weights, r.ids) != (context.weights, ids))
+        self._prompts = (*others, EarlierPrompt(context.weights, ids, kv, extras))[-MOST_PROMPTS:]
 
     def fork(self) -> Self:
-        return type(self)(self.options, self._read)
+        return type(self)(self.options, self._prompts)
 
     @property
     def held_bytes(self) -> int:
-        return sum(read.bytes for read in self._read)
+        return sum(prompt.bytes for prompt in self._prompts)
 
     def shrink(self, budget_bytes: int) -> None:
-        while self._read and self.held_bytes > budget_bytes:
-            self._read = self._read[1:]
+        while self._prompts and self.held_bytes > budget_bytes:
+            self._prompts = self._prompts[1:]

@@ -29,15 +29,12 @@ class BlockAttentionMethod(ApartMethod):
         if not blocks:
             return dense_plan(context.prompt, NOTHING)
         steps: list[Step] = []
-        for span in context.prompt.spans:
-            if span.end == span.start:
-                continue
+        for span in context.prompt.filled_spans:
             action: Reuse | Compute = Compute(LAST_BLOCK)
             if span.name in blocks:
                 action = Reuse(apart(context, span, clock), reason="a block")
             steps.append(Step(span.start, span.end, action))
         trained = context.encoder is not None and context.encoder.links is not None
-        how = (
-            "on weights trained to read them" if trained else "on weights that were not trained to read them"
-        )
-        return Plan(tuple(steps), "partial", f"{len(blocks)} blocks were copied and moved, {how}.")
+        weights = "weights trained" if trained else "weights that were not trained"
+        reason = f"{len(blocks)} blocks were copied and moved, on {weights} to read them."
+        return Plan(tuple(steps), "partial", reason)

@@ -37,7 +37,7 @@ from backend.methods.selective import best, candidates, mask_option, ratio_optio
 from backend.prompts.template import Placeholder, agent_label
 
 TAPER = 0.1
-KEPT = 64  # outside texts whose first context is remembered
+MOST_TEXTS = 64  # outside texts that are kept in the log for their first context
 OUTSIDE = ("question", "tool", "declared")
 
 
@@ -85,13 +85,8 @@ PROFILES = {
     ),
     "lmcache": Profile(
         "LMCache", "As LMCache: keys compared, no forced suffix, its mask, texts as first seen.",
-        {
-            "deviation": "keys",
-            "mask": "shipped",
-            "donor": "as first seen",
-            "suffix": False,
-            "whole_check_layer": False,
-        },
+        {"deviation": "keys", "mask": "shipped", "donor": "as first seen", "suffix": False,
+         "whole_check_layer": False},
     ),
 }  # fmt: skip
 
@@ -110,20 +105,20 @@ class CacheBlendMethod(Method):
 
     def __init__(self, options: CacheBlendOptions) -> None:
         super().__init__(options)
-        self._arrived: list[int] = []  # outside texts, oldest first
+        self._texts: list[int] = []  # outside texts, oldest first
 
     def on_event(self, event: MethodEvent, log: SampleLog) -> None:
-        """Ask for the contexts of outside texts to be remembered, where they matter."""
+        """Keep the latest outside texts in the log, where their first context matters."""
         if not isinstance(event, Arrived) or self.options.donor == "isolated":
             return
         if Placeholder(event.sample.placeholder).kind in OUTSIDE:
-            self._arrived = [*self._arrived, event.sample.number][-KEPT:]
+            self._texts = [*self._texts, event.sample.number][-MOST_TEXTS:]
 
     def needed(self) -> set[int]:
-        return set(self._arrived)
+        return set(self._texts)
 
     def forget(self, numbers: set[int]) -> None:
-        self._arrived = [n for n in self._arrived if n not in numbers]
+        self._texts = [n for n in self._texts if n not in numbers]
 
     def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         plan = copy_everything(context, self.options.prefix_base)
@@ -164,9 +159,9 @@ class CacheBlendMethod(Method):
         self, view: PromptView, free: Sequence[int], suffix: Sequence[int], check: int, layers: int
     ) -> tuple[tuple[int, ...], ...]:
         """The tokens of each layer: all up to the check layer, then fewer and fewer."""
-        every = tuple(t for t in range(view.total - 1))
+        every = tuple(range(view.total - 1))
         sets, tokens = [every] * (check + 1), every
-        mask, left = cast(MaskKind, self.options.mask), list(free)
+        mask, chosen = cast(MaskKind, self.options.mask), list(free)
         for at in range(layers - 1):
             fresh = view.step(tokens, mask)
             if at < check:
@@ -174,42 +169,42 @@ class CacheBlendMethod(Method):
             deeper = layers - 1 - check
             turn = 0.0 if deeper == 1 else 2 * (at - check) / (deeper - 1) - 1
             count = round(self.options.ratio ** (1 + TAPER * turn) * len(free))
-            if count < len(left):
+            if count < len(chosen):
                 index = torch.tensor(tokens, device=fresh[0].device)
                 keys, values = view.stale(at)
                 score = torch.zeros(view.total, device=index.device)
                 stale = keys[:, index], values[:, index]
                 score[index] = deviation(fresh, stale, self.options.deviation)
-                left = best(score, left, count)
-            tokens = tuple(sorted((*left, *suffix)))
+                chosen = best(score, chosen, count)
+            tokens = tuple(sorted((*chosen, *suffix)))
             sets.append(tokens)
         return tuple(sets)
 
 
-def deviation(fresh: tuple[Tensor, Tensor], stale: tuple[Tensor, Tensor], which: str) -> Tensor:
+def deviation(fresh: tuple[Tensor, Tensor], stale: tuple[Tensor, Tensor], kind: str) -> Tensor:
     """(tokens,) sum of squared differences over heads and channels of K, V or both, each (kv_heads, tokens,
     head_dim)."""
     pairs = list(zip(fresh, stale, strict=True))
-    taken = {"keys": pairs[:1], "values": pairs[1:], "both": pairs}[which]
-    distances = [(new.float() - old.float()).square().sum(dim=(0, 2)) for new, old in taken]
+    compared = {"keys": pairs[:1], "values": pairs[1:], "both": pairs}[kind]
+    distances = [(new.float() - old.float()).square().sum(dim=(0, 2)) for new, old in compared]
     return torch.stack(distances).sum(dim=0)
 
 
 def first_seen(sample: Sample, agent: int, log: SampleLog) -> KVSegment | None:
     """A text's KV in the prompt that was the first to be read densely with it, or None when that is the
     prompt of ``agent`` that is being read now."""
-    for known in sorted(log.samples.values(), key=lambda o: o.number):
-        if known.ids != sample.ids or known.number > sample.number:
+    for candidate in sorted(log.samples.values(), key=lambda o: o.number):
+        if candidate.ids != sample.ids or candidate.number > sample.number:
             continue
-        for reader, seen in known.offsets.items():
-            if known.number == sample.number and reader == agent:
+        for reader, context_offset in candidate.offsets.items():
+            if candidate.number == sample.number and reader == agent:
                 return None
-            base, own = known.base, seen.placeholder
-            home = base.keys.device
+            base, offset = candidate.base, context_offset.placeholder
+            device = base.keys.device
             return KVSegment(
-                base.keys + own.keys.to(home),
-                base.values + own.values.to(home),
-                seen.starts[known.placeholder],
+                base.keys + offset.keys.to(device),
+                base.values + offset.values.to(device),
+                context_offset.starts[candidate.placeholder],
                 True,
                 f"agent {agent_label(reader)}'s prompt, the first that read it",
             )

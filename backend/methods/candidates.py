@@ -54,11 +54,11 @@ def blocks(prompt: TokenizedPrompt) -> tuple[Block, ...]:
 def _first_header(prompt: TokenizedPrompt, text: int, second: int, second_text: int) -> int:
     """Where the header of the first candidate begins, whose text begins at ``text``."""
     before = next((s for s in prompt.spans if s.kind == "prefix" and s.end == text), None)
-    wanted = second_text - second
-    if before is None or wanted == 0:
+    length = second_text - second
+    if before is None or length == 0:
         return text
-    like = [i for i in range(before.start, text) if prompt.ids[i] == prompt.ids[second]]
-    return min(like or [max(before.start, text - wanted)], key=lambda i: (abs(text - i - wanted), i))
+    openings = [i for i in range(before.start, text) if prompt.ids[i] == prompt.ids[second]]
+    return min(openings or [max(before.start, text - length)], key=lambda i: (abs(text - i - length), i))
 
 
 def visible(prompt: TokenizedPrompt, scope: Scope) -> Tensor:
@@ -101,13 +101,13 @@ def slots_only(plan: Plan, prompt: TokenizedPrompt) -> Plan:
     """
     texts = [(span.start, span.end) for span in slots(prompt.spans)]
 
-    def left(step: Step) -> Step:
+    def restrict(step: Step) -> Step:
         inside = any(start <= step.start and step.end <= end for start, end in texts)
         if isinstance(step.action, Compute) or step.action.exact or inside:
             return step
         return replace(step, action=Compute("only candidates are copied"))
 
-    steps = tuple(map(left, plan.steps))
+    steps = tuple(map(restrict, plan.steps))
     copies = any(isinstance(step.action, Reuse) for step in steps)
     return replace(plan, steps=steps, state=plan.state if copies else "dense")
 

@@ -83,15 +83,15 @@ class ComposedMethod(OverMethod):
         if self.options.gate == "none" or view.logits is None:
             return None
         first, second = view.logits.topk(2).values.tolist()
-        if first - second >= self.options.threshold:
+        threshold = self.options.threshold
+        if first - second >= threshold:
             return None
-        wanted = self.options.threshold
-        return f"The first token leads by {first - second:.2f} logits; {wanted:g} are wanted."
+        return f"The first token leads by {first - second:.2f} logits; {threshold:g} are wanted."
 
 
 def expanded(expression: str) -> tuple[str, dict[str, Any]]:
     """``base>selector`` or ``base>selector>gate`` as a method's name and options; any other name as it is,
     with none."""
-    base, *rest = (part.strip() for part in expression.split(">", 2))
-    parts = dict(zip(("selector", "gate"), rest, strict=False))
-    return (ComposedMethod.name, {"base": base, **parts}) if rest else (base, {})
+    base, *others = (part.strip() for part in expression.split(">", 2))
+    parts = dict(zip(("selector", "gate"), others, strict=False))
+    return (ComposedMethod.name, {"base": base, **parts}) if others else (base, {})

@@ -23,17 +23,17 @@ def shortened(
     encoder = context.encoder
     assert encoder is not None, "the prompt was laid out without an encoder"
     ids: list[int] = []
-    spans, apart = [], dict[str, KVSegment]()
+    spans, bases = [], dict[str, KVSegment]()
     for span in context.prompt.spans:
         own = context.prompt.span_ids(span)
         if span.name in names and own:
             if compression == "drop":
                 own = tuple(own[i] for i in kept_tokens(encoder.surprisal(own), rate).tolist())
             else:
-                made = encoder.packet if compression == "packet" else encoder.anchor_tokens
-                apart[span.name] = made(own)
-                own = own[:1] * apart[span.name].tokens
+                encode = encoder.packet if compression == "packet" else encoder.anchor_tokens
+                bases[span.name] = encode(own)
+                own = own[:1] * bases[span.name].tokens
         spans.append(replace(span, start=len(ids), end=len(ids) + len(own)))
         ids += own
     prompt = TokenizedPrompt(context.prompt.agent, tuple(ids), tuple(spans))
-    return replace(context, prompt=prompt, method_bases=apart)
+    return replace(context, prompt=prompt, method_bases=bases)

@@ -6,7 +6,7 @@ layers but a contiguous group of *critical* ones. Those it computes with its own
 the beginning, and goes into the first of them with the hidden states that the sender had there (the *E cache*
 of the transition layer). What follows the beginning it reads as usual, over the mixture.
 
-Readings. At hand were the abstract and what others tell of Sections 3.2, 4.1, 4.2 and 4.3.
+Readings. At hand were the abstract and others' summaries of Sections 3.2, 4.1, 4.2 and 4.3.
 
 * *Which layers* is profiled offline there: all groups on a training set, and of those that lose little the
   smallest. Here the group is two options; ``presets/sweeps/droidspeak.yaml`` compares a few groups.
@@ -60,27 +60,28 @@ class DroidSpeakMethod(BeginningsMethod):
         ids, count = context.prompt.ids, len(context.rotation.layers)
         first = min(self.options.first_layer, count - 1)
         until = min(first + self.options.layers, count)
-        found = self.longest(context, clock)
-        own = found is not None and found[0].weights == context.weights
-        if found is None or (not own and until - first == count):
-            why = "All layers are computed again." if found else "Nobody has read this beginning."
-            return replace(dense_plan(context.prompt, why), cut=first)
-        (sender, length), end = found, len(ids)
+        match = self.longest(context, clock)
+        own = match is not None and match[0].weights == context.weights
+        if match is None or (not own and until - first == count):
+            reason = "All layers are computed again." if match else "Nobody has read this beginning."
+            return replace(dense_plan(context.prompt, reason), cut=first)
+        (sender, length), end = match, len(ids)
         again = "none" if own or first == until else f"{first} to {until - 1}"
         copied = Reuse(
             sender.kv.slice(0, length),
-            reason=f"the same beginning, read by {sender.who}",
+            reason=f"the same beginning, read by {sender.reader}",
             exact=own,
-            hidden=sender.more["hidden"][:length],
+            hidden=sender.extras["hidden"][:length],
         )
         return Plan(
             (Step(0, length, copied), Step(length, end, Compute("behind the shared beginning"))),
             "partial",
-            f"The first {length} of {end} tokens were read by {sender.who}; layers computed again: {again}.",
+            f"The first {length} of {end} tokens were read by {sender.reader}; "
+            f"layers computed again: {again}.",
             cut=first,
             until=first if own else until,
         )
 
-    def more(self, event: Prefilled) -> Mapping[str, Tensor] | None:
+    def extras(self, event: Prefilled) -> Mapping[str, Tensor] | None:
         """(tokens, hidden) states before the transition layer."""
         return None if event.hidden is None else {"hidden": event.hidden}

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from backend.base.clock import Clock
 from backend.cache.samples import PromptInContext, SampleLog
 from backend.methods.compression import shortened
-from backend.methods.dense import dense_plan
+from backend.methods.dense import dense_plan, fallback_plan
 from backend.methods.options import Options, option
 from backend.methods.plan import Compute, Link, Plan, Reuse, Step
 from backend.methods.promptcache import NOTHING, ApartMethod, apart, documents
@@ -58,9 +58,9 @@ def missing(options: KVLinkOptions, links: Links | int | None) -> str | None:
         options: what is asked.
         links: the weights' link tokens, or their number; None where there are none.
     """
-    known = links.tokens if isinstance(links, Links) else links
-    if options.links not in ("as trained", "0") and known != int(options.links):
-        have = "no link tokens" if known is None else f"{known} link tokens behind a document"
+    count = links.tokens if isinstance(links, Links) else links
+    if options.links not in ("as trained", "0") and count != int(options.links):
+        have = "no link tokens" if count is None else f"{count} link tokens behind a document"
         return (
             f"The weights have {have}, not {options.links}. Train them (kvlab train-links --links "
             f"{options.links} --out kvlink{options.links}.safetensors) and run on --model "
@@ -87,9 +87,9 @@ class KVLinkMethod(ApartMethod):
     @classmethod
     def supports(cls, model: ModelInfo, options: KVLinkOptions | None = None) -> str | None:
         """As every method's; with ``options``, also what the weights lack for them."""
-        refused = super().supports(model)
-        if refused or options is None or options.compression == "anchors":
-            return refused  # anchors are not told by a model's facts: the plan says what is missing
+        reason = super().supports(model)
+        if reason or options is None or options.compression == "anchors":
+            return reason  # a model's facts do not say whether it has anchors: the plan checks
         return missing(options, model.links)
 
     def layout(self, context: PromptInContext) -> PromptInContext:
@@ -102,24 +102,20 @@ class KVLinkMethod(ApartMethod):
 
     def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         links = context.encoder.links if context.encoder is not None else None
-        lacking = missing(self.options, links)
-        if lacking:
-            plan = dense_plan(context.prompt, lacking)
-            return Plan(plan.steps, "fallback", lacking)
-        order = [span.name for span in documents(context)]
-        if not order:
+        if reason := missing(self.options, links):
+            return fallback_plan(context.prompt, reason)
+        names = [span.name for span in documents(context)]
+        if not names:
             return dense_plan(context.prompt, NOTHING)
         if self.options.links == "0":
             links = None
         steps: list[Step] = []
         soft: list[Link] = []
-        for span in context.prompt.spans:
-            if span.end == span.start:
-                continue
-            if span.name not in order:
+        for span in context.prompt.filled_spans:
+            if span.name not in names:
                 steps.append(Step(span.start, span.end, Compute(READ)))
                 continue
-            index, base = order.index(span.name), apart(context, span, clock)
+            index, base = names.index(span.name), apart(context, span, clock)
             steps.append(
                 Step(span.start, span.end, Reuse(base, reason=f"document {index + 1}, {base.context}"))
             )
@@ -128,14 +124,14 @@ class KVLinkMethod(ApartMethod):
             if index == 0:
                 soft.append(Link(span.start, links.edges[:1], "KV-START"))
             soft.append(Link(span.end, links.behind(index), f"links of document {index + 1}"))
-            if index == len(order) - 1:
+            if index == len(names) - 1:
                 soft.append(Link(span.end, links.edges[1:], "KV-END"))
         soft = [link for link in soft if link.tokens and link.at < len(context.prompt.ids)]
-        joined = sum(link.tokens for link in soft)
-        how = f"joined by {joined} trained tokens" if joined else "with nothing to join them"
+        count = sum(link.tokens for link in soft)
+        how = f"joined by {count} trained tokens" if count else "with nothing to join them"
         return Plan(
             tuple(steps),
             "partial",
-            f"{len(order)} documents were copied and moved, {how}.",
+            f"{len(names)} documents were copied and moved, {how}.",
             links=tuple(soft),
         )

@@ -16,7 +16,7 @@ from backend.base.clock import Clock
 from backend.cache.samples import PromptInContext, SampleLog
 from backend.methods.block_attention import BlockAttentionMethod
 from backend.methods.compression import shortened
-from backend.methods.dense import dense_plan
+from backend.methods.dense import fallback_plan
 from backend.methods.plan import Plan
 from backend.methods.promptcache import documents
 
@@ -30,7 +30,7 @@ LACKING = (
 )
 
 
-def wrapped(context: PromptInContext) -> bool:
+def has_wrappers(context: PromptInContext) -> bool:
     """Do the reader's weights have wrappers?"""
     links = context.encoder.links if context.encoder is not None else None
     return links is not None and links.compression == "packet"
@@ -48,9 +48,9 @@ class KVPacketMethod(BlockAttentionMethod):
     def layout(self, context: PromptInContext) -> PromptInContext:
         """The prompt with wrappers around its documents."""
         names = [span.name for span in documents(context)]
-        return shortened(context, names, "packet", 0.0) if names and wrapped(context) else context
+        return shortened(context, names, "packet", 0.0) if names and has_wrappers(context) else context
 
     def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
-        if wrapped(context):
+        if has_wrappers(context):
             return super().plan(context, log, clock)
-        return Plan(dense_plan(context.prompt, LACKING).steps, "fallback", LACKING)
+        return fallback_plan(context.prompt, LACKING)

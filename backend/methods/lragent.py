@@ -42,14 +42,14 @@ from backend.base.text import show
 from backend.cache.kv_cache import KVSegment
 from backend.cache.samples import PromptInContext, SampleLog
 from backend.methods.base import Prefilled
-from backend.methods.beginnings import BeginningsMethod, Read
+from backend.methods.beginnings import BeginningsMethod, EarlierPrompt
 from backend.methods.dense import dense_plan
 from backend.methods.options import Options, option
 from backend.methods.plan import Compute, Plan, Reuse, Step
 from backend.model.low_rank import LowRank
 
 FORMS = ("shared", "own", "none")
-SAID = {
+ADAPTER_WORDS = {
     "shared": "its adapter's part came from the low-rank cache that was left there",
     "own": "its adapter's part came from its own pass over them",
     "none": "no adapter's part was put on them",
@@ -81,71 +81,73 @@ class LRAgentMethod(BeginningsMethod):
     paper = "LRAgent, arXiv 2602.01053"
     Options = LRAgentOptions
 
-    def usable(self, read: Read, context: PromptInContext) -> bool:
+    def usable(self, prompt: EarlierPrompt, context: PromptInContext) -> bool:
         """The same weights, or two that are the base with adapters; with a product for each adapter."""
-        known = context.low_ranks
-        parts = all(not name or name in known for name in (read.weights, context.weights))
-        return read.more.keys() == known.keys() and (parts or read.weights == context.weights)
+        adapters = context.low_ranks
+        parts = all(not name or name in adapters for name in (prompt.weights, context.weights))
+        return prompt.extras.keys() == adapters.keys() and (parts or prompt.weights == context.weights)
 
     def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
-        found = self.longest(context, clock)
-        every = self.rows(context)
-        if found is None:
-            return replace(dense_plan(context.prompt, unread(context)), cut=0, project=every)
-        (sender, length), end = found, len(context.prompt.ids)
+        match = self.longest(context, clock)
+        rows = self.rows(context)
+        if match is None:
+            return replace(dense_plan(context.prompt, dense_reason(context)), cut=0, project=rows)
+        (sender, length), end = match, len(context.prompt.ids)
         own, form = sender.weights == context.weights, self.options.low_rank
-        mine = None if own else self.adapter(context, context.weights)
+        adapter = None if own else self.adapter(context, context.weights)
         with clock.part("correct"):
             base = sender.kv if own or form == "none" else self.base(sender, context)
-            if mine is not None and form == "shared":
-                base = added(base, mine, sender.more[context.weights])
-        parts = [sender.more[name][:, :length] for name in sorted(sender.more)]
+            if adapter is not None and form == "shared":
+                base = add_adapter(base, adapter, sender.extras[context.weights])
+        parts = [sender.extras[name][:, :length] for name in sorted(sender.extras)]
         copied = Reuse(
             base.slice(0, length),
-            reason=f"the same beginning, read by {sender.who}",
+            reason=f"the same beginning, read by {sender.reader}",
             exact=own,
             projected=torch.cat(parts, dim=2) if parts else None,
         )
-        how = "all of it was copied" if own else SAID[form] if mine is not None else SAID["none"]
+        how = "all of it was copied" if own else ADAPTER_WORDS["none" if adapter is None else form]
         return Plan(
             (Step(0, length, copied), Step(length, end, Compute("behind the shared beginning"))),
             "partial",
-            f"The first {length} of {end} tokens were read by {sender.who}; {how}.",
+            f"The first {length} of {end} tokens were read by {sender.reader}; {how}.",
             cut=0,
             until=0,
-            project=every,
-            own=mine if form == "own" else None,
+            project=rows,
+            own=adapter if form == "own" else None,
         )
 
-    def more(self, event: Prefilled) -> Mapping[str, Tensor] | None:
+    def extras(self, event: Prefilled) -> Mapping[str, Tensor] | None:
         """By adapter, (layers, tokens, 2 * rank) products of the layers' inputs: the LR caches."""
-        known = event.context.low_ranks
+        adapters = event.context.low_ranks
         if event.projected is None:
-            return {} if event.plan.cut == 0 and not known else None
-        names = sorted(known)
-        parts = event.projected.split([2 * known[name].rank for name in names], dim=2)
+            return {} if event.plan.cut == 0 and not adapters else None
+        names = sorted(adapters)
+        parts = event.projected.split([2 * adapters[name].rank for name in names], dim=2)
         return dict(zip(names, parts, strict=True))
 
     def rows(self, context: PromptInContext) -> Tensor | None:
         """(layers, n, hidden): the down-projections of every adapter of the pipeline, by name."""
-        known = context.low_ranks
-        return torch.cat([known[name].rows for name in sorted(known)], dim=1) if known else None
+        adapters = context.low_ranks
+        return torch.cat([adapters[name].rows for name in sorted(adapters)], dim=1) if adapters else None
 
     def adapter(self, context: PromptInContext, weights: str) -> LowRank | None:
-        """An adapter as the options let it act; None for the base's own weights."""
-        found: LowRank | None = context.low_ranks.get(weights)
-        if found is None or self.options.keys:
-            return found
-        return replace(found, up=torch.stack([torch.zeros_like(found.up[0]), found.up[1]]))
+        """An adapter, without its part of keys where the options say so; None for the base's own weights."""
+        adapter: LowRank | None = context.low_ranks.get(weights)
+        if adapter is None or self.options.keys:
+            return adapter
+        return replace(adapter, up=torch.stack([torch.zeros_like(adapter.up[0]), adapter.up[1]]))
 
-    def base(self, read: Read, context: PromptInContext) -> KVSegment:
-        """What a reader left, less its adapter's part."""
-        theirs = self.adapter(context, read.weights)
-        return read.kv if theirs is None else added(read.kv, theirs, -read.more[read.weights])
+    def base(self, prompt: EarlierPrompt, context: PromptInContext) -> KVSegment:
+        """An earlier prompt's KV, less its adapter's part."""
+        adapter = self.adapter(context, prompt.weights)
+        if adapter is None:
+            return prompt.kv
+        return add_adapter(prompt.kv, adapter, -prompt.extras[prompt.weights])
 
 
-def unread(context: PromptInContext) -> str:
-    """Why a prompt takes nothing over."""
+def dense_reason(context: PromptInContext) -> str:
+    """Why nothing is copied."""
     if not context.weights or context.weights in context.low_ranks:
         return "Nobody has read this beginning on the same base."
     return (
@@ -155,7 +157,7 @@ def unread(context: PromptInContext) -> str:
     )
 
 
-def added(base: KVSegment, adapter: LowRank, products: Tensor) -> KVSegment:
+def add_adapter(base: KVSegment, adapter: LowRank, products: Tensor) -> KVSegment:
     """Keys and values with an adapter's part, given its LR cache (layers, tokens, 2 * rank)."""
     keys, values = adapter.expand(products)
     return replace(base, keys=base.keys + keys, values=base.values + values, exact=False)

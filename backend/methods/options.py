@@ -70,16 +70,16 @@ class Options:
         for f in fields(self):
             value, meta = getattr(self, f.name), f.metadata
             where = f"{name}.{f.name}"
-            wanted = type(f.default)
-            if wanted is float and type(value) is int:
+            kind = type(f.default)
+            if kind is float and type(value) is int:
                 value = float(value)
                 object.__setattr__(self, f.name, value)
-            if wanted is int and type(value) is float and value.is_integer():
+            if kind is int and type(value) is float and value.is_integer():
                 value = int(value)
                 object.__setattr__(self, f.name, value)
-            if type(value) is not wanted:
+            if type(value) is not kind:
                 raise OptionError(
-                    f"{meta['label']} is {value!r}; it must be of type {wanted.__name__}. The default "
+                    f"{meta['label']} is {value!r}; it must be of type {kind.__name__}. The default "
                     f"is {f.default!r}.",
                     field=where,
                 )

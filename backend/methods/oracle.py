@@ -52,17 +52,15 @@ class OracleMethod(Method):
             )
         offsets: dict[str, tuple[Offset, int]] = {}
         for name, sample in context.samples.items():
-            seen = sample.offsets[agent]
+            entry = sample.offsets[agent]
             if options.placeholder_offset:
-                offsets[name] = (seen.placeholder, sample.number)
+                offsets[name] = (entry.placeholder, sample.number)
             if options.prefix_offset:
-                offsets |= {follower: (offset, sample.number) for follower, offset in seen.followers.items()}
+                offsets |= {follower: (offset, sample.number) for follower, offset in entry.followers.items()}
         weight = torch.ones(())
         steps: list[Step] = []
         action: Reuse | Compute
-        for span in context.prompt.spans:
-            if span.end == span.start:
-                continue
+        for span in context.prompt.filled_spans:
             if span.name in offsets:
                 offset, number = offsets[span.name]
                 base = segment_base(context, span.name)

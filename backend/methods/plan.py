@@ -166,12 +166,12 @@ class Selection:
     def sets(self) -> list[tuple[int, ...]]:
         """The sets of tokens, a single one unless it is gradual."""
         tokens: Any = self.tokens
-        return [tuple(each) for each in tokens] if self.gradual else [tuple(tokens)]
+        return [tuple(chosen) for chosen in tokens] if self.gradual else [tuple(tokens)]
 
 
 def plan_key(plan: Plan) -> Hashable | None:
-    """Equal for two plans over one log by which the same is copied, corrected and forwarded, whatever their
-    reasons; None where a plan holds more than steps."""
+    """Equal for two plans over one log that copy, correct and forward the same; None where a plan holds more
+    than steps."""
     more = (plan.visible, plan.visible_layers, plan.cut, plan.until, plan.project, plan.own, plan.temper)
     if plan.links or any(part is not None for part in more):
         return None

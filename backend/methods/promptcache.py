@@ -29,8 +29,8 @@ def documents(context: PromptInContext) -> list[Span]:
     """The texts that can be encoded apart: what stands in placeholders, but for the question."""
     return [
         span
-        for span in context.prompt.spans
-        if span.kind == "placeholder" and span.end > span.start and Placeholder(span.name).kind != "question"
+        for span in context.prompt.filled_spans
+        if span.kind == "placeholder" and Placeholder(span.name).kind != "question"
     ]
 
 
@@ -93,25 +93,21 @@ class PromptCacheMethod(ApartMethod):
             return Plan(steps, "reused", "The whole prompt is one module.")
         modules = {span.name for span in documents(context)}
         if options.modules == "texts and template":
-            modules = {span.name for span in context.prompt.spans if span.end > span.start}
+            modules = {span.name for span in context.prompt.filled_spans}
         if not modules:
             return dense_plan(context.prompt, NOTHING)
+        own = options.positions == "schema"
         out: list[Step] = []
         position = 0
-        for span in context.prompt.spans:
+        for span in context.prompt.filled_spans:
             length = span.end - span.start
-            if not length:
-                continue
             action: Reuse | Compute = Compute(AFRESH)
             if span.name in modules:
                 base = encoded(context, span.start, span.end, clock)
                 action = Reuse(base, reason="a module, encoded by itself", exact=span.start == 0)
-            own = options.positions == "schema"
             out.append(Step(span.start, span.end, action, position if own else None))
             text = span.kind == "placeholder" and Placeholder(span.name).kind != "question"
             position += max(length, options.room) if text else length
-        where = (
-            "the positions of the schema" if options.positions == "schema" else "their place in the prompt"
-        )
+        where = "the positions of the schema" if own else "their place in the prompt"
         whole = all(isinstance(step.action, Reuse) for step in out)
         return Plan(tuple(out), "reused" if whole else "partial", f"Modules were copied to {where}.")

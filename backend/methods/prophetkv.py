@@ -58,8 +58,8 @@ class ProphetKVMethod(SelectiveMethod):
     Options = ProphetKVOptions
 
     def parts(self, view: PromptView) -> tuple[list[int], list[int]]:
-        known = exact_tokens(view)
-        copied = [t for t in range(view.total - 1) if view.copied[t] and t not in known]
+        exact = exact_tokens(view)
+        copied = [t for t in range(view.total - 1) if view.copied[t] and t not in exact]
         start = query_start(view)
         return [t for t in copied if t < start], [t for t in copied if t >= start]
 
@@ -67,10 +67,10 @@ class ProphetKVMethod(SelectiveMethod):
         context, _ = self.parts(view)
         query = range(query_start(view), view.total)
         if self.options.fusion == "middle layer":
-            seen = view.attention(query, int(view.cache.keys.shape[0]) // 2)[None]
+            attention = view.attention(query, int(view.cache.keys.shape[0]) // 2)[None]
         else:
-            seen = view.attentions(query)
-        layers = seen.sum(dim=(1, 2))  # (layers, total)
+            attention = view.attentions(query)
+        layers = attention.sum(dim=(1, 2))  # (layers, total)
         score: Tensor = (layers / layers[:, context].sum(dim=1, keepdim=True)).mean(dim=0)
         return score
 

@@ -96,20 +96,20 @@ def profile_options(name: str, profile: str) -> dict[str, Any]:
     return dict(cls.profiles[profile].options)
 
 
-def make_options(name: str, given: Mapping[str, Any]) -> Options:
+def make_options(name: str, values: Mapping[str, Any]) -> Options:
     """Check and build a method's options.
 
     Raises:
         OptionError: unknown method, unknown option, wrong type or range.
     """
     cls = method_class(name)
-    known = {f.name for f in fields(cls.Options)}
-    for key in given:
-        if key not in known:
-            allowed = ", ".join(sorted(known)) or "none"
+    names = {f.name for f in fields(cls.Options)}
+    for key in values:
+        if key not in names:
+            allowed = ", ".join(sorted(names)) or "none"
             raise OptionError(f"{cls.title} has no option {key!r}; it has: {allowed}.", field=f"{name}.{key}")
     try:
-        return cls.Options(**given)
+        return cls.Options(**values)
     except OptionError as error:  # it names the options' class, which need not be called as the method is
         option = (error.field or "").rpartition(".")[2]
         raise OptionError(str(error), field=f"{name}.{option}") from None
@@ -155,10 +155,10 @@ def _value(text: str, kind: str, name: str) -> Any:
         ("false", "off", "no", "0"), False
     )
     readers: dict[str, Callable[[str], Any]] = {
-        "bool": lambda written: words[written.lower()], "int": int, "float": float, "choice": str,
+        "bool": lambda word: words[word.lower()], "int": int, "float": float, "choice": str,
     }  # fmt: skip
     try:
         return readers[kind](text)
     except (KeyError, ValueError):
-        wanted = {"bool": "true or false", "int": "a whole number", "float": "a number"}[kind]
-        raise OptionError(f"{name} is {text!r}; it must be {wanted}.", field=f"methods.{name}") from None
+        expected = {"bool": "true or false", "int": "a whole number", "float": "a number"}[kind]
+        raise OptionError(f"{name} is {text!r}; it must be {expected}.", field=f"methods.{name}") from None

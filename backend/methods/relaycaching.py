@@ -10,7 +10,7 @@ have influence; above it none.
 * Influence (Eq. 6): the attention that the prompt's last 10 tokens pay, at least 1.45 times its mean.
 * Both sets are joined (Eq. 9).
 
-Readings. At hand were the abstract and what others tell of Sections 4.2, 4.3 and 5.5; no code is public.
+Readings. At hand were the abstract and others' summaries of Sections 4.2, 4.3 and 5.5; no code is public.
 
 * Layers under the range are skipped there. A token cannot enter a layer without its state before it,
   which nobody stored: here the range begins at layer 0.
@@ -86,7 +86,7 @@ class RelayCachingMethod(Method):
 
     def __init__(self, options: RelayCachingOptions) -> None:
         super().__init__(options)
-        self._last: int | None = None
+        self._profile: int | None = None
 
     def plan(self, context: PromptInContext, log: SampleLog, clock: Clock) -> Plan:
         if not any(decoded(sample) for sample in context.samples.values()):
@@ -96,14 +96,14 @@ class RelayCachingMethod(Method):
     def on_event(self, event: MethodEvent, log: SampleLog) -> None:
         """Profile the layers when a request is over, for those to come."""
         if isinstance(event, Finished) and self.options.last_layer < 0:
-            self._last = profiled(log)
+            self._profile = profiled(log)
 
     def select(self, view: PromptView, clock: Clock) -> Selection | None:
         o, layers = self.options, int(view.cache.keys.shape[0])
-        known = exact_tokens(view)
-        copied = [t for t in range(view.total - 1) if view.copied[t] and t not in known]
-        mine = [name for name, sample in view.context.samples.items() if decoded(sample)]
-        inside = {t for name in mine for t in range(*view.start[name])}
+        exact = exact_tokens(view)
+        copied = [t for t in range(view.total - 1) if view.copied[t] and t not in exact]
+        names = [name for name, sample in view.context.samples.items() if decoded(sample)]
+        inside = {t for name in names for t in range(*view.start[name])}
         answers, others = [t for t in copied if t in inside], [t for t in copied if t not in inside]
         reason = f"repaired ({o.choice}), or no answer's"
         if o.choice in ("none", "all"):
@@ -113,7 +113,7 @@ class RelayCachingMethod(Method):
         if o.choice == "random":
             draw = random.Random(f"{o.seed}:{view.context.prompt.ids}")
             chosen = set(draw.sample(answers, len(chosen)))
-        last = o.last_layer if o.last_layer >= 0 else layers if self._last is None else self._last
+        last = o.last_layer if o.last_layer >= 0 else layers if self._profile is None else self._profile
         tokens = tuple(t for t in copied if t not in inside or t in chosen)
         if view.layerwise:
             return Selection(tokens, fresh_below=at + 1, reason=reason)
@@ -124,22 +124,22 @@ class RelayCachingMethod(Method):
         """Those tokens of answers that deviate or have influence."""
         o, score = self.options, dict[str, Tensor]()
         if o.choice != "influence":
-            old = view.stale(layer)[1][:, copied]
+            stale = view.stale(layer)[1][:, copied]
             if view.layerwise:
-                new = view.fresh(layer)[1][:, copied]
+                fresh = view.fresh(layer)[1][:, copied]
             else:  # the walk goes on from here
-                new = [view.step(copied)[1] for _ in range(layer + 1)][-1]
-            new, old = (values.float().transpose(0, 1).flatten(1) for values in (new, old))
+                fresh = [view.step(copied)[1] for _ in range(layer + 1)][-1]
+            fresh, stale = (values.float().transpose(0, 1).flatten(1) for values in (fresh, stale))
             score["deviation"] = torch.zeros(view.total)
-            score["deviation"][copied] = (1 - cosine_similarity(new, old)).cpu()
+            score["deviation"][copied] = (1 - cosine_similarity(fresh, stale)).cpu()
         if o.choice != "deviation":
             queries = range(max(0, view.total - o.suffix_tokens), view.total)
             score["influence"] = view.attention(queries, layer).sum(dim=(0, 1)).cpu()
-        own = torch.zeros(len(answers), dtype=torch.bool)
-        for name, every in score.items():
-            found = every[answers]
-            own |= found >= getattr(o, name) * found.mean()
-        return [token for token, taken in zip(answers, own.tolist(), strict=True) if taken]
+        is_chosen = torch.zeros(len(answers), dtype=torch.bool)
+        for name, values in score.items():
+            scores = values[answers]
+            is_chosen |= scores >= getattr(o, name) * scores.mean()
+        return [token for token, is_taken in zip(answers, is_chosen.tolist(), strict=True) if is_taken]
 
 
 def decoded(sample: Sample) -> bool:
@@ -150,14 +150,14 @@ def decoded(sample: Sample) -> bool:
 def profiled(log: SampleLog) -> int | None:
     """The end of the range of layers that deviate, over the answers whose true offsets are known; None: none
     are."""
-    found = []
+    deviations = []
     answers = [s for s in log.samples.values() if decoded(s) and s.tokens and s.offsets]
     for sample in answers[-PROFILED:]:
-        for seen in sample.offsets.values():
+        for offset in sample.offsets.values():
             old = sample.base.values.float().transpose(1, 2).flatten(2)  # (layers, tokens, heads x channels)
-            new = old + seen.placeholder.values.float().to(old.device).transpose(1, 2).flatten(2)
-            found.append((1 - cosine_similarity(old, new, dim=-1)).mean(dim=1))
-    if not found:
+            dense = old + offset.placeholder.values.float().to(old.device).transpose(1, 2).flatten(2)
+            deviations.append((1 - cosine_similarity(old, dense, dim=-1)).mean(dim=1))
+    if not deviations:
         return None
-    by_layer = torch.stack(found).mean(dim=0)
+    by_layer = torch.stack(deviations).mean(dim=0)
     return int((by_layer >= by_layer.mean()).nonzero().max())

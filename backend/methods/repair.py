@@ -9,8 +9,8 @@ cache, each other included.
 Which tokens: the words between the candidates (the default). They are few, and they stand where what the
 candidates before them say can be gathered: computed again over copied candidates they bring back most
 choices, and the candidates computed again bring back none (FINDINGS.md, "What repairs a judge"). Then, as far
-as the budget goes, the question and the rest of the prompt's own words. The other rules are there to compare
-with: tokens that the words behind the candidates look at, those that look most at other candidates, each
+as the budget goes, the question and the rest of the prompt's own words. The other rules are for comparison:
+tokens that the words behind the candidates look at, those that look most at other candidates, each
 candidate's first (EPIC's rule) or last (where the answer stands), those whose fresh K/V differ most
 (CacheBlend's rule), or any (the control); in the whole prompt, or in candidates alone.
 
@@ -32,7 +32,7 @@ from backend.methods.candidates import blocks
 from backend.methods.options import Options, layer_option, option, seed_option
 from backend.methods.over import KVCOMM, OverMethod
 from backend.methods.plan import Selection
-from backend.methods.selective import exact_tokens
+from backend.methods.selective import best, exact_tokens
 
 WORDS = ("words", "headers", "question")
 SELECTORS = (*WORDS, "first", "tail", "cross", "asked", "deviation", "random")
@@ -89,23 +89,23 @@ class RepairMethod(OverMethod):
 
     def select(self, view: PromptView, clock: Clock) -> Selection | None:
         layers = int(view.cache.keys.shape[0])
-        most = int(self.options.budget * view.total)
+        budget = int(self.options.budget * view.total)
         reason = f"chosen to be computed again ({self.options.selector})"
         if self.options.selector in WORDS:
-            words = self._words(view)[:most]
+            words = self._words(view)[:budget]
             return Selection(tuple(sorted(words)), reason=reason) if words else None
         chunks = [[t for t in chunk if view.copied[t]] for chunk in self._chunks(view)]
         chunks = [chunk for chunk in chunks if chunk]
-        if most >= sum(map(len, chunks)):
+        if budget >= sum(map(len, chunks)):
             every = sorted(t for chunk in chunks for t in chunk)
             return Selection(tuple(every), reason="the budget covers every token that may be computed again")
         layer, chosen, below = self.layer(layers), [], 0
-        if self.price(view, chunks) * (layer + 1) <= most * layers:  # else too little is left to choose by
-            before = view.token_layers
+        if self.price(view, chunks) * (layer + 1) <= budget * layers:  # else too little is left to choose by
+            forwarded = view.token_layers
             score = self.score(view, chunks, layer)
-            most -= -(-(view.token_layers - before) // layers)  # choosing is paid first
-            dealt = zip(chunks, shares(chunks, most), strict=True)
-            chosen = [t for chunk, count in dealt for t in _best(score, chunk, count)]
+            budget -= -(-(view.token_layers - forwarded) // layers)  # choosing is paid first
+            dealt = zip(chunks, shares(chunks, budget), strict=True)
+            chosen = [t for chunk, count in dealt for t in best(score, chunk, count)]
             # To see the deviation every token was computed up to that layer; so they may as well stay.
             below = layer + 1 if self.options.selector == "deviation" else 0
         if not chosen and not below:
@@ -137,7 +137,7 @@ class RepairMethod(OverMethod):
         if self.options.selector == "cross":
             return sum(map(len, chunks))
         if self.options.selector == "asked":
-            return len(_behind(view))
+            return len(_query(view))
         return view.total if self.options.selector == "deviation" else 0
 
     def _chunks(self, view: PromptView) -> Sequence[Sequence[int]]:
@@ -159,7 +159,7 @@ class RepairMethod(OverMethod):
             for row, token in zip(attention, tokens, strict=True):
                 score[token] = sum(row[a:b].sum() for a, b in texts if not a <= token < b)
         elif how == "asked":
-            score = view.attention(_behind(view), layer).mean(dim=(0, 1)).cpu()
+            score = view.attention(_query(view), layer).mean(dim=(0, 1)).cpu()
         elif how == "deviation":
             for new, old in zip(view.fresh(layer), view.stale(layer), strict=True):
                 score += ((new - old).float() ** 2).sum(dim=(0, 2)).cpu()
@@ -172,26 +172,21 @@ class RepairMethod(OverMethod):
         return score
 
 
-def shares(chunks: Sequence[Sequence[int]], most: int) -> list[int]:
+def shares(chunks: Sequence[Sequence[int]], budget: int) -> list[int]:
     """``most`` tokens dealt out to chunks by their lengths (largest remainders, earlier chunks first)."""
     total = sum(map(len, chunks))
-    most = max(0, min(most, total))
-    exact = [most * len(chunk) / total for chunk in chunks]
+    budget = max(0, min(budget, total))
+    exact = [budget * len(chunk) / total for chunk in chunks]
     out = [int(share) for share in exact]
     by_remainder = sorted(range(len(chunks)), key=lambda i: out[i] - exact[i])
-    for index in by_remainder[: most - sum(out)]:
+    for index in by_remainder[: budget - sum(out)]:
         out[index] += 1
     return out
 
 
-def _behind(view: PromptView) -> range:
+def _query(view: PromptView) -> range:
     """The words behind the candidates, or behind the last of other texts; the last prompt token at least."""
     prompt = view.context.prompt
     places = blocks(prompt) or [s for s in prompt.spans if s.kind == "placeholder"]
     end = max((place.end for place in places), default=0)
     return range(min(end, view.total - 1), view.total)
-
-
-def _best(score: Tensor, chunk: Sequence[int], count: int) -> list[int]:
-    """The ``count`` tokens of a chunk that score highest; the earlier of equals."""
-    return sorted(chunk, key=lambda token: -float(score[token]))[:count]

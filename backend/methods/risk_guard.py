@@ -1,7 +1,7 @@
 """Any method behind a risk gate: reuse is kept where the judge is expected to select as dense would.
 
-Source: judge study, Section 7. Asked once the last prompt token was read over the method's cache, so that
-the first token's top-2 gap is known; a refusal costs what was done so far and a dense pass. Prompts that put
+Source: judge study, Section 7. It decides once the last prompt token was read over the method's cache, so
+that the first token's top-2 gap is known; a refusal costs the work so far and a dense pass. Prompts that put
 fewer than two texts side by side have nothing to select from, and pass.
 """
 
@@ -46,8 +46,8 @@ def refusal(gate: RiskGate, view: PromptView) -> str | None:
     if view.logits is not None:
         first, second = view.logits.topk(2).values.tolist()
         margin = first - second
-    known = text_features([sample.text for sample in candidates], gate.scoring)
-    safe = gate.safe(known | own_features(entropies, margin))
+    features = text_features([sample.text for sample in candidates], gate.scoring)
+    safe = gate.safe(features | own_features(entropies, margin))
     if safe >= gate.threshold:
         return None
     return (

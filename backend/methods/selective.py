@@ -152,8 +152,8 @@ class QueryNormMethod(SelectiveMethod):
         layers = int(view.cache.keys.shape[0])
         layer = min(self.options.layer or layers // 2, layers - 1)
         _, suffix = candidates(view, with_suffix=True)
-        seen = view.attention([*suffix, view.total - 1], layer)  # (heads, queries, total)
-        return seen.square().sum(dim=(0, 1)).sqrt()
+        attention = view.attention([*suffix, view.total - 1], layer)  # (heads, queries, total)
+        return attention.square().sum(dim=(0, 1)).sqrt()
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class RandomKMethod(SelectiveMethod):
 
 
 class OracleKMethod(SelectiveMethod):
-    """The choice of one who knows dense's cache."""
+    """The choice by dense's own cache."""
 
     name = "oracle_k"
     column = 120
@@ -189,11 +189,11 @@ class OracleKMethod(SelectiveMethod):
     Options = SelectiveOptions
 
     def score(self, view: PromptView, clock: Clock) -> Tensor:
-        dense, held = view.dense(), view.total - 1
+        dense, end = view.dense(), view.total - 1
         score = torch.zeros(view.total, device=dense.keys.device)
-        for mine, theirs in ((view.cache.keys, dense.keys), (view.cache.values, dense.values)):
-            wanted = theirs[:, 0, :, :held]
-            error = token_norms(mine[:, 0, :, :held] - wanted).square()
-            size = token_norms(wanted).square().mean(dim=1, keepdim=True)  # layers count alike
-            score[:held] += (error / size.clamp_min(1e-12)).sum(dim=0)
+        for own, reference in ((view.cache.keys, dense.keys), (view.cache.values, dense.values)):
+            expected = reference[:, 0, :, :end]
+            error = token_norms(own[:, 0, :, :end] - expected).square()
+            size = token_norms(expected).square().mean(dim=1, keepdim=True)  # layers count alike
+            score[:end] += (error / size.clamp_min(1e-12)).sum(dim=0)
         return score

@@ -1,4 +1,4 @@
-"""What was asked and what came of it, with the arithmetic on it: all that viz reads. Free of torch and scipy.
+"""Requests, results and the arithmetic on them: all that viz reads. Free of torch and scipy.
 
 A record is frozen, is packed into one file and is read from it as it was. A figure is drawn from a record
 alone, so what a figure shows can be downloaded.

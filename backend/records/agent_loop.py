@@ -52,8 +52,8 @@ Floats = NDArray[np.float64]
 class LoopRequest:
     """Episodes under several methods.
 
-    ``turns``: the most of an episode. ``memory``: how many episodes one store lives for before the next
-    begins empty, so that blocks of episodes are independent of one another.
+    ``turns``: the most turns of an episode. ``memory``: episodes that share one store; the next ones begin
+    with an empty store, so that blocks of episodes are independent.
 
     Raises:
         OptionError: a number is out of its range.
@@ -69,7 +69,7 @@ class LoopRequest:
 
     @property
     def stores(self) -> int:
-        """How many stores the episodes of a mode and method see, one after the other."""
+        """How many stores a mode and method go through."""
         return -(-self.episodes // self.memory)
 
     def __post_init__(self) -> None:
@@ -107,8 +107,8 @@ def loop_pipeline(turns: int) -> Pipeline:
 
 
 def loop_questions(count: int, seed: int = 0) -> tuple[Example, ...]:
-    """Distinct questions that training has never seen, with their answers by the prices that the look-up
-    gives. More questions begin with the fewer ones."""
+    """Distinct questions that are held out of training, with their answers by the price list. A larger
+    ``count`` begins with the questions of a smaller one."""
     rng = random.Random(f"agent loop {seed}")
     prices = {p.title: int(p.value) for p in price_list().passages if p.value}
     answers: dict[str, str] = {}
@@ -121,10 +121,10 @@ def loop_questions(count: int, seed: int = 0) -> tuple[Example, ...]:
 
 
 def answer_of(question: str, prices: Mapping[str, int]) -> int | None:
-    """What a question of the loop comes to; None where it is none, or names what has no price."""
+    """The answer to a question of the loop; None for other texts, and for a product without a price."""
     try:
-        if prices_asked := _APART.search(question):
-            return abs(prices[prices_asked[1]] - prices[prices_asked[2]])
+        if pair := _APART.search(question):
+            return abs(prices[pair[1]] - prices[pair[2]])
         if purchase := _BUYS.search(question):
             more = int(purchase[3]) * prices[purchase[4]] if purchase[3] else 0
             return int(purchase[1]) * prices[purchase[2]] + more
@@ -133,7 +133,7 @@ def answer_of(question: str, prices: Mapping[str, int]) -> int | None:
     return None
 
 
-def over(outcome: Outcome) -> bool:
+def is_final(outcome: Outcome) -> bool:
     """Does this turn end the episode?"""
     return (find_action(outcome.text) or "").lower().startswith("finish")
 
@@ -142,12 +142,12 @@ def right_end(outcome: Outcome, expected: str | None) -> int:
     """How an episode ended with this turn: one of ``WRONG``, ``RIGHT``, ``UNKNOWN``."""
     if expected is None:
         return UNKNOWN
-    answer = extract_answer(outcome.text, "text") if over(outcome) else None
+    answer = extract_answer(outcome.text, "text") if is_final(outcome) else None
     return RIGHT if answer is not None and same_answer(answer, expected) else WRONG
 
 
 def cut(record: RunRecord) -> RunRecord:
-    """The record with a pipeline of only those turns that some method came to."""
+    """The record, its pipeline cut to the turns that some method reached."""
     return dataclasses.replace(
         record, request=dataclasses.replace(record.request, pipeline=loop_pipeline(max(record.agents)))
     )
@@ -170,7 +170,7 @@ def _turn(record: RunRecord, outcome: Outcome, last: int) -> dict[str, Any]:
         if span.provenance:
             tokens_by_provenance[span.provenance] += span.end - span.start
     fidelity, parts = outcome.fidelity, outcome.timing.parts_ms
-    ended = outcome.agent == last
+    is_last = outcome.agent == last
     return {
         "method": outcome.method,
         "turn": outcome.agent,
@@ -185,7 +185,7 @@ def _turn(record: RunRecord, outcome: Outcome, last: int) -> dict[str, Any]:
         "kl_mean": float(fidelity.kl_tokens.mean()) if fidelity and fidelity.kl_tokens.size else None,
         "floor": fidelity.floor if fidelity else None,
         "provenance": tokens_by_provenance,
-        "end": right_end(outcome, record.request.expected) if ended else GOES_ON,
+        "end": right_end(outcome, record.request.expected) if is_last else GOES_ON,
         "text": outcome.text,
     }
 
@@ -199,7 +199,7 @@ class LoopRecord(Saved):
         mode, method, episode: (rows,) indices into ``request.modes``, ``labels``, ``questions``.
         turn: (rows,) from 1 on.
         prompt_tokens, reused_tokens, forwarded_tokens: (rows,); reused: at one layer at least.
-        boundary_tokens: (rows,) of the prompt, that its text, tokenised at once, would not have; None in
+        boundary_tokens: (rows,) prompt tokens that its text, tokenised at once, would not have; None in
             records of earlier versions.
         ttft_ms, prefill_ms, first_token_ms: (rows,) time to first token, and two parts of it.
         kl_first, kl_mean: (rows,) nats, dense || method, at the turn's first token and along dense's text;
@@ -232,7 +232,7 @@ class LoopRecord(Saved):
 
     @property
     def boundary_tax(self) -> tuple[int, int]:
-        """Tokens of dense's prompts that stand only where texts meet, and all of those prompts."""
+        """Boundary tokens of dense's prompts, and all their tokens."""
         dense = self.method == 0
         taxed = 0 if self.boundary_tokens is None else int(self.boundary_tokens[dense].sum())
         return taxed, int(self.prompt_tokens[dense].sum())
@@ -287,16 +287,16 @@ class LoopLine:
     Attributes:
         right: episodes that ended right, of ``known`` ones whose answer is known; ``right_low``,
             ``right_high`` of their share (Wilson's, or the bootstrap over stores where that is wider).
-        behind: by what share of the episodes dense succeeded more often, and its interval from and to, of
-            paired episodes (Agresti and Min 2005: half an episode added to each of the four cells); those of
-            all methods and modes hold together (Bonferroni).
+        behind: share of the episodes by which dense succeeded more often, and its lower and upper limit, over
+            paired episodes (Agresti and Min 2005: half an episode added to each of the four cells); the
+            limits of all methods and modes hold together (Bonferroni).
         turns: mean turns of an episode.
         reused: share of all prompt tokens taken from a cache, with half the interval of its mean over
             episodes. For the prefix cache this is the hit rate in tokens.
         ttft_ms: median; ``ratio``: median over turns of dense's time to first token over this one's.
         kl: mean over turns of the KL along dense's text of the turn, nats; ``kl_high`` its 95th percentile;
             ``near``: share of turns under 0.1 nats. NaN when free-running.
-        kl_first: the same mean at a turn's first token alone, which a fixed format makes easy to foretell.
+        kl_first: the same mean at a turn's first token, which the fixed format makes easy to predict.
         provenance: share of prompt tokens by ``PROVENANCE``.
     """
 
@@ -338,8 +338,8 @@ def _line(record: LoopRecord, mode: str, label: str) -> LoopLine:
         / record.prompt_tokens[rows & (record.episode == e)].sum()
         for e in episodes
     ]
-    times = {(e, t): ms for e, t, ms in _each(record, dense_rows)}
-    ratios = [times[e, t] / max(1e-9, ms) for e, t, ms in _each(record, rows) if (e, t) in times]
+    times = {(e, t): ms for e, t, ms in _turn_times(record, dense_rows)}
+    ratios = [times[e, t] / max(1e-9, ms) for e, t, ms in _turn_times(record, rows) if (e, t) in times]
     dense_ends, ends = (
         {
             int(e): int(x)
@@ -351,7 +351,7 @@ def _line(record: LoopRecord, mode: str, label: str) -> LoopLine:
     family = len(record.request.modes) * (len(record.labels) - 1)  # read together (Bonferroni)
     low, high = wilson(right := sum(ends.values()), len(ends))
     stores = [e // record.request.memory for e in ends]
-    low, high = _over_stores([float(x) for x in ends.values()], stores, low, high)
+    low, high = _store_interval([float(x) for x in ends.values()], stores, low, high)
     kl, kl_first = (column[rows & ~np.isnan(column)] for column in (record.kl_mean, record.kl_first))
     tokens = record.prompt_tokens[rows].sum()
     return LoopLine(
@@ -362,7 +362,7 @@ def _line(record: LoopRecord, mode: str, label: str) -> LoopLine:
         len(ends),
         low,
         high,
-        _behind(
+        _deficit(
             {e: (dense_ends[e], ends[e]) for e in ends if e in dense_ends}, record.request.memory, family
         ),
         float(rows.sum() / max(1, len(episodes))),
@@ -378,8 +378,8 @@ def _line(record: LoopRecord, mode: str, label: str) -> LoopLine:
     )
 
 
-def _behind(ends: Mapping[int, tuple[int, int]], memory: int, family: int) -> tuple[float, float, float]:
-    """How much more often the first of each pair succeeded, with 95% limits, one of ``family`` such.
+def _deficit(ends: Mapping[int, tuple[int, int]], memory: int, family: int) -> tuple[float, float, float]:
+    """How much more often the first of each pair succeeded, with 95% limits for ``family`` comparisons.
 
     Args:
         ends: by episode.
@@ -387,29 +387,29 @@ def _behind(ends: Mapping[int, tuple[int, int]], memory: int, family: int) -> tu
     if not ends:
         return (float("nan"),) * 3
     pairs = ends.values()
-    gained = sum(a > b for a, b in pairs) + 0.5
-    lost = sum(a < b for a, b in pairs) + 0.5
+    wins = sum(a > b for a, b in pairs) + 0.5
+    losses = sum(a < b for a, b in pairs) + 0.5
     total = len(pairs) + 2
-    middle = (gained - lost) / total
-    half = deviations(family) * (gained + lost - (gained - lost) ** 2 / total) ** 0.5 / total
+    middle = (wins - losses) / total
+    half = deviations(family) * (wins + losses - (wins - losses) ** 2 / total) ** 0.5 / total
     changes, stores = [float(a - b) for a, b in pairs], [e // memory for e in ends]
     low, high = max(-1.0, middle - half), min(1.0, middle + half)
-    return (gained - lost) / len(pairs), *_over_stores(changes, stores, low, high, family)
+    return (wins - losses) / len(pairs), *_store_interval(changes, stores, low, high, family)
 
 
-def _over_stores(
+def _store_interval(
     values: Sequence[float], stores: Sequence[int], low: float, high: float, family: int = 1
 ) -> tuple[float, float]:
-    """The interval of a mean over episodes, at least as wide as the bootstrap over stores, then episodes:
-    those of one store share what it held. Of a single store, and as all are alike, as it is given."""
+    """The interval of a mean over episodes, widened to the bootstrap over stores, then episodes: episodes of
+    one store are not independent. With a single store it stays as it is."""
     if len(set(stores)) < 2:
         return low, high
     x = np.asarray(values)
-    interval = bootstrap_interval(lambda drawn: x[drawn].mean(axis=1), len(x), family=family, clusters=stores)
+    interval = bootstrap_interval(lambda rows: x[rows].mean(axis=1), len(x), family=family, clusters=stores)
     return min(low, interval[0]), max(high, interval[1])
 
 
-def _each(record: LoopRecord, rows: NDArray[np.bool_]) -> Iterable[tuple[int, int, float]]:
+def _turn_times(record: LoopRecord, rows: NDArray[np.bool_]) -> Iterable[tuple[int, int, float]]:
     return zip(
         record.episode[rows].tolist(), record.turn[rows].tolist(), record.ttft_ms[rows].tolist(), strict=True
     )

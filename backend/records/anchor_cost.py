@@ -1,4 +1,4 @@
-"""What anchors cost on a model and a machine: what was asked, and the record. Free of torch."""
+"""What anchors cost on a model and a machine: request and record. Free of torch."""
 
 from dataclasses import dataclass
 

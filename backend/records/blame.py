@@ -1,4 +1,4 @@
-"""Which part of a reused cache changed the answer: what was asked, and the record. Free of torch."""
+"""Which part of a reused cache changed the answer: request and record. Free of torch."""
 
 import math
 import re
@@ -32,8 +32,8 @@ class BlameRequest:
     Attributes:
         run: a pinned request that was run.
         method: a label of its methods; ``agent`` the one whose answer differs from dense's.
-        passes: most caches that may be put together and answered from, controls and map included.
-        most_parts: most segments that a set may be of.
+        passes: most caches that may be assembled and answered from, controls and map included.
+        most_parts: most segments in a set.
         draws: random sets of the same size, as a control.
         seed: of the draws.
     """
@@ -82,7 +82,7 @@ def exact_parts(text: str) -> list[tuple[int, Part]]:
     Raises:
         OptionError: it cannot be read so.
     """
-    found = []
+    parts = []
     for line in filter(None, text.split(";")):
         pieces = EXACT.fullmatch(line)
         if pieces is None or int(pieces["first"]) > int(pieces["last"]):
@@ -92,8 +92,8 @@ def exact_parts(text: str) -> list[tuple[int, Part]]:
             )
         first, last = int(pieces["first"]), int(pieces["last"])
         half: Half = next(h for h in get_args(Half) if h == pieces["half"])
-        found.append((int(pieces["agent"]), Part(pieces["segment"], 0, 0, first, last, half)))
-    return found
+        parts.append((int(pieces["agent"]), Part(pieces["segment"], 0, 0, first, last, half)))
+    return parts
 
 
 @dataclass(frozen=True)
@@ -116,20 +116,20 @@ class Trial:
 
 @dataclass(frozen=True)
 class BlameRecord(Taxed):
-    """The smallest set that was found, and what was tried on the way.
+    """The smallest set that was found, and all sets that were tried.
 
     Attributes:
         spans: the prompt's segments; ``tokens`` its length.
         dense: dense's own answer, read beside it; its ``log_odds`` are those of dense's own cache.
         nothing, everything: the answer with no part repaired, and with all of them.
-        at: which token of the answer is the first that differs; ``dense_token``, ``method_token`` what it is,
+        at: index of the first token of the answer that differs; ``dense_token``, ``method_token``: its text,
             "(end)" where the answer ended.
         trials: all that was tried in the search, in order.
         found: the smallest set that brought dense's verdict back; None when no set of the allowed size did.
         random: as many sets of the same size, placed at random where the caches differ.
         map: (segments, layers) log-odds when that part alone is repaired; rows as ``mapped``, spans' names.
             NaN where the budget was spent.
-        passes: caches put together and answered from; at most the request's.
+        passes: caches assembled and answered from; at most the request's.
         spent: the search itself was cut short by the budget.
     """
 

@@ -1,4 +1,4 @@
-"""Error against the share of tokens computed again: what was asked, and the record. Free of torch."""
+"""Error against the share of tokens computed again: request and record. Free of torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -83,5 +83,5 @@ class BlendStudy(Taxed):
         return mean_interval(np.diff(self._rows(kind, choice, mask), axis=0))
 
     def _rows(self, kind: str, choice: str, mask: str) -> NDArray[np.float64]:
-        where = self.request.choices.index(choice), self.request.masks.index(mask)
-        return np.asarray(getattr(self, kind)[where], dtype=np.float64)
+        index = self.request.choices.index(choice), self.request.masks.index(mask)
+        return np.asarray(getattr(self, kind)[index], dtype=np.float64)

@@ -24,7 +24,7 @@ from typing import Any
 from backend.base.errors import OptionError
 from backend.base.ranges import check_whole
 
-LONGEST = 1 << 22  # tokens, beyond which no length is spoken of
+LONGEST = 1 << 22  # tokens; longer prompts are not computed
 MOST_MS, MOST_BYTES = 1e12, 1 << 40  # of a machine's figures, so that no sum of them overflows
 #: The most that may be asked of each number of a case.
 MOST = {
@@ -83,7 +83,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Case:
-    """What is asked.
+    """The request whose cost is computed.
 
     Attributes:
         prompt: tokens of the reader's prompt; ``shared`` of them stand in texts that are reused.
@@ -119,15 +119,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the formula says of a case.
+    """The formula's result for a case.
 
     Attributes:
-        dense_ms, reuse_ms: to the first token; reuse with all that a request costs which passes the gate.
+        dense_ms, reuse_ms: to the first token; reuse of a request that passes the gate.
         ratio: the first over the second.
         least_share: of requests that have to pass the gate; None where none suffices.
         least_tokens: the shortest prompt, its parts in proportion, from which on reuse gains if every request
             passes; None if none does.
-        most_anchors: anchors up to which mixing all of them gains; None if not even without any.
+        most_anchors: anchors up to which mixing all of them gains; None if reuse loses without any.
         pool_bytes: of the anchors, for one reader.
         pays_after: requests until a pool of V anchors, filled by as many dense requests, is paid off; None if
             never.
@@ -151,7 +151,7 @@ def dense_ms(machine: Machine, tokens: int) -> float:
 
 
 def parts_ms(machine: Machine, case: Case) -> dict[str, float]:
-    """What a request that passes the gate costs, by part."""
+    """Cost of a request that passes the gate, by part."""
     return {
         "base": machine.encode_ms * case.outside / case.readers,
         "gate": machine.gate_ms,
@@ -163,7 +163,7 @@ def parts_ms(machine: Machine, case: Case) -> dict[str, float]:
 
 
 def reuse_ms(machine: Machine, case: Case) -> float:
-    """Everything that a request that passes the gate costs."""
+    """Cost of a request that passes the gate."""
     return sum(parts_ms(machine, case).values())
 
 
@@ -172,10 +172,10 @@ def least_share(machine: Machine, case: Case) -> float | None:
     dense, record = dense_ms(machine, case.prompt), machine.record_ms * case.prompt
     parts = parts_ms(machine, case)
     overhead = parts["base"] + parts["gate"]
-    saved = dense - (reuse_ms(machine, case) - overhead)
-    if saved <= overhead:
+    gain = dense - (reuse_ms(machine, case) - overhead)
+    if gain <= overhead:
         return None
-    return (overhead + record) / (saved + record)
+    return (overhead + record) / (gain + record)
 
 
 def least_tokens(machine: Machine, case: Case) -> int | None:
@@ -197,17 +197,16 @@ def least_tokens(machine: Machine, case: Case) -> int | None:
         if discriminant > 0:  # the larger root, in the form that cancels nothing
             root_term = math.sqrt(discriminant)
             root = -2 * constant / (slope + root_term) if slope > 0 else (root_term - slope) / (2 * c)
-            if (
-                slope < 0 < constant and 2 * constant / (root_term - slope) > LONGEST
-            ):  # it gains until it loses
+            # between the roots reuse loses; the smaller one may lie beyond LONGEST
+            if slope < 0 < constant and 2 * constant / (root_term - slope) > LONGEST:
                 return 1
     return math.floor(max(0.0, root)) + 1 if root < LONGEST else None
 
 
 def most_anchors(machine: Machine, case: Case) -> int | None:
     """Anchors, all of them mixed, up to which reuse gains."""
-    bare = Case(case.prompt, case.shared, case.outside, case.readers, 0, 0)
-    budget_ms = dense_ms(machine, case.prompt) - reuse_ms(machine, bare)
+    uncorrected = Case(case.prompt, case.shared, case.outside, case.readers, 0, 0)
+    budget_ms = dense_ms(machine, case.prompt) - reuse_ms(machine, uncorrected)
     ms_per_anchor = (machine.match_ms + machine.mix_ms) * case.shared
     if budget_ms <= 0:
         return None
@@ -216,15 +215,15 @@ def most_anchors(machine: Machine, case: Case) -> int | None:
 
 
 def answer(machine: Machine, case: Case) -> Answer:
-    """All that is said of a case."""
+    """The formula's result for a case on a machine."""
     dense, reuse = dense_ms(machine, case.prompt), reuse_ms(machine, case)
     record = machine.record_ms * case.prompt + machine.encode_ms * case.outside / case.readers
-    saved = dense - reuse
-    after = math.ceil(case.anchors * record / saved) + case.anchors if saved > 0 else None
+    gain = dense - reuse
+    pays_after = math.ceil(case.anchors * record / gain) + case.anchors if gain > 0 else None
     return Answer(
         dense, reuse, dense / reuse if reuse else math.inf, parts_ms(machine, case),
         least_share(machine, case), least_tokens(machine, case), most_anchors(machine, case),
-        case.anchors * case.shared * machine.anchor_bytes, after,
+        case.anchors * case.shared * machine.anchor_bytes, pays_after,
     )  # fmt: skip
 
 

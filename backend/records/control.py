@@ -62,8 +62,8 @@ def control(default: Any, label: str, **more: Any) -> Any:
 def controls_of(request: type, part: str = "") -> dict[str, Control]:
     """The controls that a dataclass declares, by key; ``part``: the field of the request that holds it."""
     out = {}
-    for declared in dataclasses.fields(request):
-        if found := declared.metadata.get(DECLARATION):
-            key = found.key or declared.name
-            out[key] = dataclasses.replace(found, key=key, field=declared.name, part=part)
+    for field in dataclasses.fields(request):
+        if declaration := field.metadata.get(DECLARATION):
+            key = declaration.key or field.name
+            out[key] = dataclasses.replace(declaration, key=key, field=field.name, part=part)
     return out

@@ -49,31 +49,31 @@ def disagreement(judged: Judged, study: RiskRecord | None = None) -> tuple[Disag
     labels, orders = judged.labels[1:], judged.orders
     pairs = [((order, a), (order, b)) for order in orders for a, b in combinations(labels, 2)]
     pairs += [((orders[0], method), (order, method)) for order in orders[1:] for method in labels]
-    return tuple(found for pair in pairs if (found := _line(judged, pair, study)) is not None)
+    return tuple(line for pair in pairs if (line := _line(judged, pair, study)) is not None)
 
 
 def _line(
     judged: Judged, pair: tuple[tuple[str, str], tuple[str, str]], study: RiskRecord | None
 ) -> DisagreementLine | None:
-    here = pair[0][0]
-    columns = [judged.outcomes(order, method) for order, method in ((here, judged.labels[0]), *pair)]
+    first_order = pair[0][0]
+    columns = [judged.outcomes(order, method) for order, method in ((first_order, judged.labels[0]), *pair)]
     rows = [row for row in zip(*columns, strict=True) if row[0].consistent is not None]
     if not rows:
         return None
     rewriting = judged.request.protocol == "rewriting"
-    said = [[o.answer if rewriting else o.selected for o in row] for row in rows]
-    agree = [a is not None and a == b for _, a, b in said]
-    same = [not taken or mine[0] == mine[1] for taken, mine in zip(agree, said, strict=True)]
-    whole = sum(row[0].forwarded_tokens for row in rows)
-    costs = [sum(row[i].forwarded_tokens for row in rows) / whole for i in (1, 2)]
-    read = sum(row[0].forwarded_tokens for row, taken in zip(rows, agree, strict=True) if not taken)
-    cost = sum(costs) + read / whole
-    alone = [sum(mine[i] == mine[0] for mine in said) / len(rows) for i in (1, 2)]
-    better = max((0, 1), key=lambda i: (alone[i], -costs[i]))
-    left = min(1.0, max(0.0, cost - costs[better]))  # dense reads that the same cost buys
+    answers = [[o.answer if rewriting else o.selected for o in row] for row in rows]
+    agree = [a is not None and a == b for _, a, b in answers]
+    same = [not agreed or answer[0] == answer[1] for agreed, answer in zip(agree, answers, strict=True)]
+    total = sum(row[0].forwarded_tokens for row in rows)
+    costs = [sum(row[i].forwarded_tokens for row in rows) / total for i in (1, 2)]
+    dense_tokens = sum(row[0].forwarded_tokens for row, agreed in zip(rows, agree, strict=True) if not agreed)
+    cost = sum(costs) + dense_tokens / total
+    jcrs = [sum(answer[i] == answer[0] for answer in answers) / len(rows) for i in (1, 2)]
+    better = max((0, 1), key=lambda i: (jcrs[i], -costs[i]))
+    budget = min(1.0, max(0.0, cost - costs[better]))  # dense reads that the same cost buys
     return DisagreementLine(
-        pair, share([not taken for taken in agree]), share(same), same.count(False), cost, alone[better],
-        costs[better], 1 - (1 - alone[better]) * (1 - left), _trained(study, pair[better][1], left),
+        pair, share([not agreed for agreed in agree]), share(same), same.count(False), cost, jcrs[better],
+        costs[better], 1 - (1 - jcrs[better]) * (1 - budget), _trained(study, pair[better][1], budget),
     )  # fmt: skip
 
 
@@ -82,9 +82,9 @@ def _trained(study: RiskRecord | None, method: str, dense: float) -> float | Non
     test = next((t for t in study.tests if t.target == method), None) if study else None
     if study is None or test is None or test.gate is None:
         return None
-    at = study.methods.index(method)
-    found = trade(test.score, study.same[:, at], study.copied[:, at])
-    return float(found.consistency[(found.kept <= 1 - dense + 1e-9).nonzero()[0].max()])
+    column = study.methods.index(method)
+    curve = trade(test.score, study.same[:, column], study.copied[:, column])
+    return float(curve.consistency[(curve.kept <= 1 - dense + 1e-9).nonzero()[0].max()])
 
 
 def disagreement_rows(lines: Sequence[DisagreementLine]) -> list[tuple[str, ...]]:

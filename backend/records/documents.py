@@ -1,4 +1,4 @@
-"""Questions over documents that are encoded apart: what was asked, and the record. Free of torch."""
+"""Questions over documents that are encoded apart: request and record. Free of torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -123,7 +123,7 @@ class DocumentStudy(Saved):
 
     @property
     def boundary_tax(self) -> tuple[int, int]:
-        """Tokens of dense's prompts that stand only where texts meet, and all of those prompts."""
+        """Boundary tokens of dense's prompts, and all their tokens."""
         taxed = 0 if self.boundary_tokens is None else int(self.boundary_tokens.sum())
         return taxed, int(self.prompt_tokens.sum())
 
@@ -165,12 +165,12 @@ class DocumentStudy(Saved):
         if not rows.size or rows[2].mean() == rows[1].mean():
             return None
 
-        def closed(sample: NDArray[np.int64]) -> NDArray[np.float64]:
+        def gap_share(sample: NDArray[np.int64]) -> NDArray[np.float64]:
             accuracy, low, high = rows[:, sample].mean(axis=2)
             differs = high != low
             return np.asarray((accuracy - low)[differs] / (high - low)[differs])
 
-        one, low, high = rows.mean(axis=1)
-        return float((one - low) / (high - low)), *bootstrap_interval(
-            closed, rows.shape[1], seed=seed, family=len(self.arms) - 2
+        accuracy, low, high = rows.mean(axis=1)
+        return float((accuracy - low) / (high - low)), *bootstrap_interval(
+            gap_share, rows.shape[1], seed=seed, family=len(self.arms) - 2
         )

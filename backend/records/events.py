@@ -1,4 +1,4 @@
-"""What a running session tells its caller, in order; the last event of a run is :class:`RunDone`."""
+"""The events of a running session, in order; the last one of a run is :class:`RunDone`."""
 
 from dataclasses import dataclass
 

@@ -1,10 +1,10 @@
-"""How familiar a model is with what it is asked, and what that says of its answer. Free of torch.
+"""How familiar a model is with a request, and how likely its answer is wrong. Free of torch.
 
 *Surprisal* is minus the log probability that the model gives to a token behind those before it, in nats. A
 small model that meets words it never learned is surprised by them and answers wrongly, with or without reuse.
 How surprisal and wrong answers go together is learned from held-out requests and edits of them, once for
 each model's weights (``kvlab calibrate-familiarity``). Other weights are compared with the scenario's own
-requests, which tells what is unusual to them, and not what they get wrong.
+requests, which shows what is unusual to them, not what they get wrong.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FEW, SOME = 0.03, 0.08
 
 @dataclass(frozen=True)
 class Reading:
-    """What one agent's prompt was to the model.
+    """The model's surprisal at one agent's prompt and at its answer.
 
     Attributes:
         surprisal: (tokens,) nats, of the part that is known before any agent answers; NaN where nothing
@@ -70,20 +70,20 @@ def features(readings: Sequence[Reading], usual: float) -> dict[str, float]:
         readings: its agents', in running order.
         usual: nats beyond which a token is surprising.
     """
-    known = np.concatenate([r.surprisal for r in readings])
+    nats = np.concatenate([r.surprisal for r in readings])
     typed = np.concatenate([r.typed for r in readings])
-    defined = ~np.isnan(known)
+    defined = ~np.isnan(nats)
     answers = [r.answer[~np.isnan(r.answer)] for r in readings]
-    written = np.concatenate(answers)
+    answer_nats = np.concatenate(answers)
     values: dict[str, float] = {}
-    for name, part in (("values", known[defined & typed]), ("template", known[defined & ~typed])):
+    for name, part in (("values", nats[defined & typed]), ("template", nats[defined & ~typed])):
         if len(part):
             values[name] = float(part.mean())
     if defined.any():
-        values |= {"surprising": surprising(readings, usual), "most": float(known[defined].max())}
+        values |= {"surprising": surprising(readings, usual), "most": float(nats[defined].max())}
         values["peak"] = max(_peak(r.surprisal) for r in readings)
-    if len(written):
-        values |= {"answer": float(written.mean()), "answer_most": float(written.max())}
+    if len(answer_nats):
+        values |= {"answer": float(answer_nats.mean()), "answer_most": float(answer_nats.max())}
     if len(answers[-1]):
         values["last_answer"] = float(answers[-1].mean())
     return {name: math.log(max(value, 0.0) + FLOOR) for name, value in values.items()}
@@ -91,21 +91,21 @@ def features(readings: Sequence[Reading], usual: float) -> dict[str, float]:
 
 def surprising(readings: Sequence[Reading], usual: float) -> float:
     """Share of the known tokens beyond ``usual`` nats."""
-    known = np.concatenate([r.surprisal for r in readings])
-    return float((known[~np.isnan(known)] > usual).mean())
+    nats = np.concatenate([r.surprisal for r in readings])
+    return float((nats[~np.isnan(nats)] > usual).mean())
 
 
 def _peak(surprisal: Floats) -> float:
     """The highest mean of some tokens in a row; 0 without any."""
-    known = surprisal[~np.isnan(surprisal)]
-    width = min(IN_A_ROW, len(known))
-    return float(np.convolve(known, np.ones(width) / width, "valid").max()) if width else 0.0
+    nats = surprisal[~np.isnan(surprisal)]
+    width = min(IN_A_ROW, len(nats))
+    return float(np.convolve(nats, np.ones(width) / width, "valid").max()) if width else 0.0
 
 
 def usual_surprisal(readings: Sequence[Reading]) -> float:
     """The nats beyond which a token surprises, from familiar requests."""
-    known = np.concatenate([r.surprisal for r in readings])
-    return float(np.nanpercentile(known, USUAL))
+    nats = np.concatenate([r.surprisal for r in readings])
+    return float(np.nanpercentile(nats, USUAL))
 
 
 @dataclass(frozen=True)
@@ -147,10 +147,10 @@ class Predictor:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What is known of one model's weights.
+    """The predictors of one model's weights.
 
     Attributes:
-        weights_hash: whose; of others it says nothing.
+        weights_hash: of the weights that it holds for.
         usual: nats beyond which a token is surprising.
         prompt: from the prompt alone.
         first: from the prompt and the first agent's answer, while it is typed.
@@ -179,7 +179,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What surprisal lets expect of dense's answer.
+    """What surprisal predicts of dense's answer.
 
     Attributes:
         level: in words; *unusual*: the model will probably be wrong, as far as that can be told.
@@ -200,7 +200,7 @@ class Outlook:
 def outlook(
     readings: Sequence[Reading], words: tuple[str, ...], usual: float, predictor: Predictor | None
 ) -> Outlook:
-    """What a request's readings let expect; without a predictor, how unusual it is.
+    """The outlook of a request from its readings; without a predictor, from the share of surprising tokens.
 
     Args:
         usual: nats beyond which a token surprises.
@@ -231,7 +231,7 @@ class AgentSurprisal:
 
 @dataclass(frozen=True)
 class Familiarity:
-    """A run's surprisal under dense, and what it lets expect; a token beyond ``usual`` nats surprises."""
+    """A run's surprisal under dense, and its outlook; a token beyond ``usual`` nats surprises."""
 
     agents: tuple[AgentSurprisal, ...]
     usual: float

@@ -19,7 +19,7 @@ class FrontierPoint:
     Attributes:
         parts: decisions that it takes beside reading the prompt: reuse, choice, gate, and the second reading.
         round: the last one in which it was measured, from 1.
-        on: none of the last round costs as little and flips as few, and is better in one of the two.
+        on: on the Pareto frontier of the last round, by cost and flips.
     """
 
     method: str
@@ -33,7 +33,7 @@ class FrontierPoint:
 
 @dataclass(frozen=True)
 class Ahead:
-    """The chosen composition beside another row, on problems that chose nothing.
+    """The chosen composition beside another row, on problems that the choice did not use.
 
     Attributes:
         difference: flips of the chosen one less those of the row at equal tokens computed, in shares: the

@@ -14,7 +14,7 @@ from backend.records.break_even import Machine
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 BF16 = 2  # bytes
-#: Decoders whose lengths and widths are known; random weights take the times of the real ones.
+#: Known shapes of decoders; random weights take as long as trained ones.
 SHAPES: dict[str, dict[str, int]] = {
     "smollm2-135m": {
         "vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
@@ -92,8 +92,8 @@ def from_specifications(
     flops: float,
     bytes_s: float,
 ) -> Machine:
-    """A machine from its data sheet: what arithmetic and bytes need at the least, so both sides are flattered
-    alike and nothing is charged for launching work.
+    """A machine from its data sheet: the least time for its arithmetic and bytes, for both sides alike,
+    without launching kernels.
 
     Args:
         parameters: of the model; a token's forward pass takes twice as many operations.
@@ -141,7 +141,7 @@ def measured_figures(machine: Machine, content: Mapping[str, Any]) -> Figures:
         content: ``measured``, the timed cases, and the conditions (hardware, cores, dtype).
 
     Raises:
-        KeyError, TypeError, ValueError: it is no such thing.
+        KeyError, TypeError, ValueError: it is malformed.
     """
     timed = tuple(
         Timed(
@@ -151,7 +151,7 @@ def measured_figures(machine: Machine, content: Mapping[str, Any]) -> Figures:
         for row in content["measured"]
     )  # fmt: skip
     conditions = str(content["hardware"])
-    if content.get("device", "cpu") == "cpu":  # of a GPU's times the cores beside it say nothing
+    if content.get("device", "cpu") == "cpu":  # a GPU's times hardly depend on the CPU's cores
         conditions += f", {content['threads']} of {content['cores']} cores"
     return Figures(machine, f"{conditions}, {content['dtype']}", timed)
 
@@ -188,5 +188,5 @@ def _no_figures(path: Path) -> OptionError:
 
 
 def shipped_figures() -> dict[str, Figures]:
-    """What was measured before and lies with the lab, by its file's name; nothing where it was left out."""
+    """The measurements that ship with the lab, by file name; empty where they were left out."""
     return {path.stem: saved_figures(path) for path in sorted(RESULTS.glob("break-even-*.json"))}

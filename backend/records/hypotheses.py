@@ -49,8 +49,8 @@ class Setting:
     @property
     def name(self) -> str:
         layers = self.form if self.layer_share == 1 else f"{self.form} ({self.layer_share:.0%})"
-        eight = ", int8" if self.int8 else ""
-        return f"{layers}, h {self.halo}, tau {self.tau:g}, W {self.context_tokens}{eight}"
+        suffix = ", int8" if self.int8 else ""
+        return f"{layers}, h {self.halo}, tau {self.tau:g}, W {self.context_tokens}{suffix}"
 
 
 BASE = Setting()
@@ -242,16 +242,13 @@ def record_of_rows(
 ) -> HypothesesRecord:
     """The record of finished episodes; each row holds lists ``live``, ``pinned``, ``candidates``,
     ``reruns``."""
-    every = list(rows)
+    episodes = list(rows)
 
-    def all_of(name: str, kind: type) -> tuple[Any, ...]:
-        return tuple(from_json(kind, item) for row in every for item in row[name])
+    def items(name: str, kind: type) -> tuple[Any, ...]:
+        return tuple(from_json(kind, item) for row in episodes for item in row[name])
 
     return HypothesesRecord(
-        request, model, tolerance, all_of("live", LiveStep), all_of("pinned", PinnedStep),
-        all_of("candidates", Candidate), all_of("reruns", Rerun), tuple(moved),
-        boundary_tax=added(row.get("boundary_tax") for row in every),
+        request, model, tolerance, items("live", LiveStep), items("pinned", PinnedStep),
+        items("candidates", Candidate), items("reruns", Rerun), tuple(moved),
+        boundary_tax=added(row.get("boundary_tax") for row in episodes),
     )  # fmt: skip
-
-
-# -- verdicts

@@ -24,7 +24,7 @@ LESS = 0.2  # of the wall-clock time (H1)
 LOSS = 0.02  # of task success (H1)
 PRECISION = 0.7  # H3
 AT_TAU = 0.8  # H3
-TELLING = 1e-4  # nats: where no graft changes more, the measure tells nothing apart (H3)
+TELLING = 1e-4  # nats; where no graft changes more, the measure cannot separate segments (H3)
 HALO = 8  # H2: up to here
 FEWEST = 30  # observations, below which nothing is decided
 
@@ -49,32 +49,32 @@ def verdicts(record: HypothesesRecord) -> tuple[Verdict, ...]:
 
 def _h1(record: HypothesesRecord) -> Verdict:
     claim = "Segment reuse takes at least 20% less time than no reuse and costs at most 2 points of success."
-    dense, ours = (_episodes(record, label) for label in (record.request.methods[0].label, GUARDED))
-    both = sorted(dense.keys() & ours.keys())
+    dense, reuse = (_episodes(record, label) for label in (record.request.methods[0].label, GUARDED))
+    episodes = sorted(dense.keys() & reuse.keys())
     columns = ("less time", "from", "to", "success lost", "from", "to", "episodes")
-    if len(both) < FEWEST:
+    if len(episodes) < FEWEST:
         return _undecided(
-            "H1", claim, columns, len(both), "episodes under both dense and guarded segment reuse"
+            "H1", claim, columns, len(episodes), "episodes under both dense and guarded segment reuse"
         )
-    times = np.array([(dense[e][0], ours[e][0]) for e in both])
+    times = np.array([(dense[e][0], reuse[e][0]) for e in episodes])
     # per turn, as a method's own turns may be more or fewer
-    stores = _stores(record, both)
+    stores = _stores(record, episodes)
     less, low, high = _interval(
         times, lambda pairs: 1 - pairs[..., 1].sum(axis=-1) / pairs[..., 0].sum(axis=-1), stores
     )
-    lost = np.array([float(dense[e][1]) - float(ours[e][1]) for e in both])
-    loss, loss_low, loss_high = _interval(lost, lambda x: x.mean(axis=-1), stores)
-    numbers = (less, low, high, loss, loss_low, loss_high, float(len(both)))
-    said = (
+    losses = np.array([float(dense[e][1]) - float(reuse[e][1]) for e in episodes])
+    loss, loss_low, loss_high = _interval(losses, lambda x: x.mean(axis=-1), stores)
+    numbers = (less, low, high, loss, loss_low, loss_high, float(len(episodes)))
+    text = (
         f"{less:.1%} less time a turn (95%: {low:.1%} to {high:.1%}), {loss:+.1%} success lost "
         f"({loss_low:+.1%} to {loss_high:+.1%})"
     )
     if high < LESS or loss_low > LOSS:
-        failed = "the time saved is below 20%" if high < LESS else "success falls by more than 2 points"
-        return Verdict("H1", claim, "refuted", f"{said}: {failed}.", columns, numbers)
+        failure = "the time saved is below 20%" if high < LESS else "success falls by more than 2 points"
+        return Verdict("H1", claim, "refuted", f"{text}: {failure}.", columns, numbers)
     if low >= LESS and loss_high <= LOSS:
-        return Verdict("H1", claim, "supported", f"{said}.", columns, numbers)
-    return Verdict("H1", claim, "undecided", f"{said}: the interval holds the limit.", columns, numbers)
+        return Verdict("H1", claim, "supported", f"{text}.", columns, numbers)
+    return Verdict("H1", claim, "undecided", f"{text}: the interval holds the limit.", columns, numbers)
 
 
 def _episodes(record: HypothesesRecord, label: str) -> dict[int, tuple[float, bool]]:
@@ -98,8 +98,8 @@ def _h2(record: HypothesesRecord) -> Verdict:
     ends: dict[tuple[int, int], list[float]] = {}
     for step in steps:  # settings that read one prompt are no independent observations
         ends.setdefault((step.episode, step.turn), []).extend(step.boundary)
-    ends = {place: found for place, found in ends.items() if found}
-    prompts = [np.array(found) for found in ends.values()]
+    ends = {place: kls for place, kls in ends.items() if kls}
+    prompts = [np.array(kls) for kls in ends.values()]
     columns = ("mean KL", "from", "to", "share of grafts under 0.1", "prompts")
     if len(prompts) < FEWEST:
         return _undecided("H2", claim, columns, len(prompts), "prompts with a graft that is not exact")
@@ -108,32 +108,33 @@ def _h2(record: HypothesesRecord) -> Verdict:
     mean, low, high = _interval(means, lambda x: x.mean(axis=-1), stores)
     under = float((np.concatenate(prompts) < NEAR).mean())
     numbers = (mean, low, high, under, float(len(prompts)))
-    said = f"Mean KL {mean:.3g} nats (95%: {low:.3g} to {high:.3g}); {under:.0%} of the grafts are below 0.1"
+    text = f"Mean KL {mean:.3g} nats (95%: {low:.3g} to {high:.3g}); {under:.0%} of the grafts are below 0.1"
     word: Word = "supported" if high < NEAR else "refuted" if low > NEAR else "undecided"
-    return Verdict("H2", claim, word, f"{said}.", columns, numbers)
+    return Verdict("H2", claim, word, f"{text}.", columns, numbers)
 
 
 def _h3(record: HypothesesRecord) -> Verdict:
     claim = "Of the segments that MinHash and context find at tau 0.8, more than 70% are reusable."
-    alike = [c for c in record.candidates if c.similarity >= AT_TAU and c.context >= context_tau(record)]
+    candidates = [c for c in record.candidates if c.similarity >= AT_TAU and c.context >= context_tau(record)]
     columns = ("precision", "from", "to", "segments")
-    if len(alike) < FEWEST:
-        return _undecided("H3", claim, columns, len(alike), "alike segments behind another beginning")
+    if len(candidates) < FEWEST:
+        return _undecided("H3", claim, columns, len(candidates), "alike segments behind another beginning")
     if max(c.moved for c in record.candidates) < TELLING:
         reason = (
             f"No segment moves the turn by {TELLING:g} nats or more, alike or not: this KL tells nothing "
             "apart here."
         )
-        return Verdict("H3", claim, "undecided", reason, columns, (math.nan,) * 3 + (float(len(alike)),))
-    good = sum(c.reusable for c in alike)
-    low, high = wilson(good, len(alike))
-    hits, stores = np.array([float(c.reusable) for c in alike]), _stores(record, [c.episode for c in alike])
+        return Verdict("H3", claim, "undecided", reason, columns, (math.nan,) * 3 + (float(len(candidates)),))
+    good = sum(c.reusable for c in candidates)
+    low, high = wilson(good, len(candidates))
+    hits = np.array([float(c.reusable) for c in candidates])
+    stores = _stores(record, [c.episode for c in candidates])
     _, low_of_stores, high_of_stores = _interval(hits, lambda x: x.mean(axis=-1), stores)
     low, high = min(low, low_of_stores), max(high, high_of_stores)
-    numbers = (good / len(alike), low, high, float(len(alike)))
-    said = f"{good} of {len(alike)} are reusable, {numbers[0]:.0%} (95%: {low:.0%} to {high:.0%})"
+    numbers = (good / len(candidates), low, high, float(len(candidates)))
+    text = f"{good} of {len(candidates)} are reusable, {numbers[0]:.0%} (95%: {low:.0%} to {high:.0%})"
     word: Word = "supported" if low > PRECISION else "refuted" if high < PRECISION else "undecided"
-    return Verdict("H3", claim, word, f"{said}.", columns, numbers)
+    return Verdict("H3", claim, word, f"{text}.", columns, numbers)
 
 
 def _h4(record: HypothesesRecord) -> Verdict:
@@ -147,22 +148,22 @@ def _h4(record: HypothesesRecord) -> Verdict:
     moved = [s.last if s.along is None else s.along for s in steps]
     free = max(moved)
     # what a probe of every prompt at 0.1 nats would have let through
-    kept = [kl for kl, s in zip(moved, steps, strict=True) if float(np.mean(s.boundary)) <= NEAR]
-    capped = max(kept, default=0.0)
+    passes = [kl for kl, s in zip(moved, steps, strict=True) if float(np.mean(s.boundary)) <= NEAR]
+    capped = max(passes, default=0.0)
     numbers = (error, record.tolerance, free, capped, float(prompts))
-    said = (
+    text = (
         f"Moved keys err by at most {error:.1g} (tolerated: {record.tolerance:.1g}); the worst turn's KL "
-        f"is {free:.3g} nats without and {capped:.3g} with the probe, which lets {len(kept)} of {len(steps)} "
-        f"readings of {prompts} prompts pass"
+        f"is {free:.3g} nats without and {capped:.3g} with the probe, which lets {len(passes)} of "
+        f"{len(steps)} readings of {prompts} prompts pass"
     )
     good = error <= record.tolerance and math.isfinite(capped) and capped <= NEAR
     if good and free <= NEAR:
-        open_ = f"{said}: nothing is worse than {NEAR:g} nats without the probe, so it had nothing to cap."
-        return Verdict("H4", claim, "undecided", open_, columns, numbers)
-    why = "" if good else ": a prompt that the probe lets pass is still worse than 0.1 nats"
+        reason = f"{text}: nothing is worse than {NEAR:g} nats without the probe, so it had nothing to cap."
+        return Verdict("H4", claim, "undecided", reason, columns, numbers)
+    failure = "" if good else ": a prompt that the probe lets pass is still worse than 0.1 nats"
     if error > record.tolerance:
-        why = ": moved keys are not the same keys"
-    return Verdict("H4", claim, "supported" if good else "refuted", f"{said}{why}.", columns, numbers)
+        failure = ": moved keys are not the same keys"
+    return Verdict("H4", claim, "supported" if good else "refuted", f"{text}{failure}.", columns, numbers)
 
 
 def _undecided(name: str, claim: str, columns: tuple[str, ...], count: int, what: str) -> Verdict:
@@ -173,42 +174,36 @@ def _undecided(name: str, claim: str, columns: tuple[str, ...], count: int, what
 
 
 def _stores(record: HypothesesRecord, episodes: Sequence[int]) -> list[int]:
-    """In which store each episode was: those of one are not independent, for they share what it held."""
+    """The store of each episode; episodes of one store are not independent."""
     return [episode // record.request.memory for episode in episodes]
 
 
 def _interval(
     values: NDArray[np.float64], statistic: Callable[[NDArray[np.float64]], Any], stores: Sequence[int]
 ) -> tuple[float, float, float]:
-    """A statistic with its 95% bootstrap interval, over stores, then over what was seen in each.
+    """A statistic with its 95% bootstrap interval, over stores, then over the values of each.
 
     Args:
         statistic: of (..., values) or, of pairs, (..., values, 2), along the values.
     """
-    interval = bootstrap_interval(lambda drawn: statistic(values[drawn]), len(values), clusters=stores)
+    interval = bootstrap_interval(lambda sample: statistic(values[sample]), len(values), clusters=stores)
     return float(statistic(values)), *interval
 
 
 def context_tau(record: HypothesesRecord) -> float:
-    """How alike the tokens before a segment had to be."""
+    """Least similarity of the tokens before a segment."""
     return float(record.request.common.get("context_tau", 0.5))
 
 
 def precision_recall(record: HypothesesRecord) -> tuple[tuple[float, float, float, int], ...]:
     """(tau, precision, recall, found) over thresholds from 0.5 on; recall among what is alike from 0.5 on,
     behind another beginning. Precision is NaN where nothing is found."""
-    every = [c for c in record.candidates if c.context >= context_tau(record)]
-    reusable = sum(c.reusable for c in every)
+    candidates = [c for c in record.candidates if c.context >= context_tau(record)]
+    reusable = sum(c.reusable for c in candidates)
     out = []
     for tau in np.round(np.arange(SMALLEST_TAU, 1.001, 0.05), 2).tolist():
-        retrieved = [c for c in every if c.similarity >= tau]
-        good = sum(c.reusable for c in retrieved)
-        out.append(
-            (
-                tau,
-                good / len(retrieved) if retrieved else math.nan,
-                good / reusable if reusable else math.nan,
-                len(retrieved),
-            )
-        )
+        matches = [c for c in candidates if c.similarity >= tau]
+        good = sum(c.reusable for c in matches)
+        precision = good / len(matches) if matches else math.nan
+        out.append((tau, precision, good / reusable if reusable else math.nan, len(matches)))
     return tuple(out)

@@ -45,12 +45,8 @@ PROTOCOLS: dict[Protocol, str] = {
 #: What the judge selects by, as the embedded model was taught it.
 CRITERIA = ("right", "all", "corrects", "differs", "closest", "majority")
 LIMITS: dict[str, tuple[int, int]] = {
-    "candidates": (2, 8),
-    "count": (1, 10_000),
-    "warmup": (0, 1000),
-    "steps": (1, 4),
-    "seed": (0, 2**31 - 1),
-}
+    "candidates": (2, 8), "count": (1, 10_000), "warmup": (0, 1000), "steps": (1, 4), "seed": (0, 2**31 - 1),
+}  # fmt: skip
 MOST_ORDERS = 24  # all permutations of four candidates
 ANSWER_TOKENS = 160  # of the judge's answer, as its presets have it
 CANDIDATE_TOKENS = 96
@@ -133,8 +129,8 @@ def read_orders(text: str, candidates: int) -> tuple[Order, ...]:
         elif kind == "shuffle" and (not seed or (seed.isascii() and seed.isdigit() and len(seed) < 10)):
             orders.append(Order("shuffle", int(seed or 0)))
         elif kind == "all" and not seed and math.factorial(candidates) <= MOST_ORDERS:
-            every = list(permutations(range(1, candidates + 1)))
-            orders += [Order(), *(Order("fixed", places=places) for places in every[1:])]
+            layouts = list(permutations(range(1, candidates + 1)))
+            orders += [Order(), *(Order("fixed", places=places) for places in layouts[1:])]
         elif kind == "all" and not seed:
             raise OptionError(
                 f"{candidates} candidates have {math.factorial(candidates):,} permutations; all of them are "
@@ -211,8 +207,8 @@ class JudgeRequest:
         choices: tuple[tuple[str, Sequence[str]], ...] = (
             ("regime", tuple(REGIMES)), ("protocol", tuple(PROTOCOLS)), ("criterion", CRITERIA),
         )  # fmt: skip
-        for name, known in choices:
-            check_choice(getattr(self, name), known, f"judge.{name}")
+        for name, allowed in choices:
+            check_choice(getattr(self, name), allowed, f"judge.{name}")
         if not self.orders:
             raise OptionError("No order is given. Give at least one, such as identity.", field="judge.orders")
 
@@ -284,7 +280,7 @@ class JudgeOutcome:
     def change(self) -> Change | None:
         """How the selection differs from dense's; None where it does not, and where none is made (rewriting).
 
-        A judge that gives up (takes none) is told apart from one that prefers another candidate.
+        A judge that takes none is counted apart from one that prefers another candidate.
         """
         if self.consistent is not False:
             return None
@@ -340,7 +336,7 @@ class Judged(Saved):
 
     @property
     def boundary_tax(self) -> tuple[int, int]:
-        """Tokens of dense's prompts that stand only where texts meet, and all of those prompts."""
+        """Boundary tokens of dense's prompts, and all their tokens."""
         dense = [o for row in self.rows for o in row.outcomes if o.method == self.labels[0]]
         return sum(o.boundary_tokens or 0 for o in dense), sum(o.prompt_tokens for o in dense)
 

@@ -20,18 +20,18 @@ from backend.records.judge_tables import Counted, JudgeLine, JudgeTable
 
 
 def paired(
-    mine: Sequence[JudgeOutcome],
+    own: Sequence[JudgeOutcome],
     other: Sequence[JudgeOutcome],
     value: Callable[[JudgeOutcome], bool | None],
     family: int,
 ) -> Share:
     """Mean change of an indicator from ``other`` to ``mine`` over the problems where both have it; one of
     ``family`` changes."""
-    before = {o.problem: value(o) for o in other}
-    both = [(value(o), before.get(o.problem)) for o in mine]
+    baseline = {o.problem: value(o) for o in other}
+    both = [(value(o), baseline.get(o.problem)) for o in own]
     changes = [float(a) - float(b) for a, b in both if a is not None and b is not None]
     interval = bootstrap(changes, family=family)
-    if len(set(changes)) == 1:  # resampling what is all alike knows no doubt
+    if len(set(changes)) == 1:  # resampling equal values gives an interval of no width
         doubt = 1 - wilson(len(changes), len(changes), deviations(family))[0]
         interval = Share(
             interval.value, max(-1.0, interval.value - doubt), min(1.0, interval.value + doubt), interval.of
@@ -46,17 +46,17 @@ def changed_to(outcomes: Sequence[JudgeOutcome], change: Change) -> Share:
 
 def picks(outcomes: Sequence[JudgeOutcome]) -> tuple[Share, ...]:
     """How often none, and each slot, was taken, among the readable selections; a set takes a part of each."""
-    read = [o.slots for o in outcomes if o.slots is not None]
+    selections = [o.slots for o in outcomes if o.slots is not None]
     most = max((len(o.layout) for o in outcomes), default=0)
     out = []
     for slot in range(most + 1):
-        taken = [1 / len(slots) if slot in slots else 0.0 for slots in read]
-        if not taken:
+        shares = [1 / len(slots) if slot in slots else 0.0 for slots in selections]
+        if not shares:
             out.append(NOTHING)
             continue
-        low, high = wilson(round(sum(taken)), len(taken))
-        mean = sum(taken) / len(taken)
-        out.append(Share(mean, min(low, mean), max(high, mean), len(taken)))
+        low, high = wilson(round(sum(shares)), len(shares))
+        mean = sum(shares) / len(shares)
+        out.append(Share(mean, min(low, mean), max(high, mean), len(shares)))
     return tuple(out)
 
 
@@ -71,12 +71,13 @@ def line(judged: Judged, order: str, method: str) -> JudgeLine:
     outcomes = judged.outcomes(order, method)
     dense = judged.outcomes(order, judged.labels[0])
     first = judged.outcomes(judged.orders[0], method)
-    baseline = {o.problem: o.selected for o in first}
     family = changes_of(judged)
-    moved = NOTHING
+    moved = jcr_change = NOTHING
     if order != judged.orders[0]:
+        baseline = {o.problem: o.selected for o in first}
         pairs = [(o.selected, baseline.get(o.problem)) for o in outcomes]
         moved = share([a != b for a, b in pairs if a is not None and b is not None])
+        jcr_change = paired(outcomes, first, lambda o: o.consistent, family)
     return JudgeLine(
         order=order,
         method=method,
@@ -97,9 +98,7 @@ def line(judged: Judged, order: str, method: str) -> JudgeLine:
         near_ties=sum(o.near_tie for o in outcomes),
         twins=sum(o.twin for o in outcomes),
         accuracy_change=paired(outcomes, dense, lambda o: o.correct, family),
-        jcr_change=NOTHING
-        if order == judged.orders[0]
-        else paired(outcomes, first, lambda o: o.consistent, family),
+        jcr_change=jcr_change,
         moved=moved,
         ttft_ms=statistics.median(o.ttft_ms for o in outcomes) if outcomes else 0.0,
     )
@@ -123,11 +122,7 @@ def counted(judged: Judged, order: str | None = None) -> tuple[Counted, ...]:
     for row in judged.rows:
         for name in dict.fromkeys(o.order for o in row.outcomes):
             outcomes = [o for o in row.outcomes if o.order == name and o.method != dense]
-            if (
-                (order is not None and name != order)
-                or not outcomes
-                or any(o.consistent is None for o in outcomes)
-            ):
+            if order not in (None, name) or not outcomes or any(o.consistent is None for o in outcomes):
                 continue
             out.append(
                 Counted(
@@ -149,7 +144,7 @@ def heat(counts: Sequence[Counted]) -> NDArray[np.int64]:
     """(right, kept) numbers of problems: row by how many methods were right, column by how many kept dense's
     selection."""
     methods = max((c.methods for c in counts), default=0)
-    found = np.zeros((methods + 1, methods + 1), dtype=np.int64)
+    grid = np.zeros((methods + 1, methods + 1), dtype=np.int64)
     for c in counts:
-        found[c.right, c.kept] += 1
-    return found
+        grid[c.right, c.kept] += 1
+    return grid

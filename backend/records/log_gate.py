@@ -1,4 +1,4 @@
-"""A gate on logged calls: does reuse keep the answers? What was asked, and the record. Free of torch."""
+"""A gate on logged calls: does reuse keep the answers? Request and record. Free of torch."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,14 +12,14 @@ from backend.records.prompt import Taxed
 from backend.records.request import MethodChoice
 
 GATE_FORMAT = 1
-#: At most the limit, with the level's certainty; not certain of it; nothing could be said.
+#: At most the limit, with the level's certainty; not certain of it; undecided.
 Verdict = Literal["at most", "not certain", "could not tell"]
 CODES: dict[Verdict, int] = {"at most": 0, "not certain": 1, "could not tell": 2}
 MOST_SAMPLED = 100_000
 
 
 class Sampling(Protocol):
-    """What every question to a log's calls says of how they are read; see :class:`GateRequest`."""
+    """How a log's calls are sampled and read; see :class:`GateRequest`."""
 
     @property
     def warm(self) -> int: ...
@@ -95,16 +95,16 @@ class GateRequest:
                 "--method is dense, which cannot change an answer. Name another.", field="method"
             )
 
-    def limits(self, flips: int, seen: int) -> tuple[float, float]:
-        """Between which shares the true one lies: each end holds with the level; with ``stop_early`` both
-        hold at every look."""
+    def limits(self, flips: int, calls: int) -> tuple[float, float]:
+        """Limits of the true share, each with the certainty ``level``; with ``stop_early`` both hold at every
+        look."""
         if self.stop_early:
-            return confidence_sequence(flips, seen, self.level, self.max_flips)
-        return lower_limit(flips, seen, self.level), upper_limit(flips, seen, self.level)
+            return confidence_sequence(flips, calls, self.level, self.max_flips)
+        return lower_limit(flips, calls, self.level), upper_limit(flips, calls, self.level)
 
     @cached_property
     def needed(self) -> int:
-        """Calls without a single flip after which the answer would be certain: no fewer can do."""
+        """The fewest calls, all without a flip, that make the answer certain."""
         low, high = 0, 1
         while self.limits(0, high)[1] > self.max_flips:
             low, high = high, 2 * high
@@ -116,8 +116,8 @@ class GateRequest:
 
 @dataclass(frozen=True)
 class GateRow:
-    """One sampled call. ``refused``: why it could not be read; then nothing else is known. ``near_tie``: the
-    answer changed where rounding alone could have changed it."""
+    """One sampled call. ``refused``: why it could not be read; then the other fields are empty. ``near_tie``:
+    the answer changed where rounding alone could have changed it."""
 
     where: str
     agent: str
@@ -132,7 +132,7 @@ class GateRow:
 
 @dataclass(frozen=True)
 class GateRecord(Taxed):
-    """What came of it. ``calls``: in the log; ``warmed`` of them only filled pools."""
+    """The gate's rows. ``calls``: in the log; ``warmed`` of them only filled pools."""
 
     request: GateRequest
     model: ModelInfo
@@ -167,23 +167,21 @@ class GateRecord(Taxed):
     @cached_property
     def decision(self) -> tuple[Verdict, str]:
         """The verdict, and why in one sentence."""
-        request, seen, (low, high) = self.request, len(self.read), self.limits
+        request, count, (low, high) = self.request, len(self.read), self.limits
         limit, sure = f"{request.max_flips:.2%}", f"with {request.level:.0%} certainty"
-        changed = f"{self.flips} of {seen} answers changed"
+        changed = f"{self.flips} of {count} answers changed"
         if low > request.max_flips:
             return "not certain", f"{changed}: more than {limit}, {sure}"
-        if seen < request.needed:
-            had = f"{seen} calls were compared" if self.rows else f"{self.sampled} calls can be sampled"
-            refused = len(self.rows) - seen
+        if count < request.needed:
+            note = f"{count} calls were compared" if self.rows else f"{self.sampled} calls can be sampled"
+            refused = len(self.rows) - count
             why = f", and {refused} could not be read ({self.first_refusal})" if refused else ""
             return "could not tell", (
-                f"{had}{why}; no fewer than {request.needed} can show that at most {limit} change, {sure}"
+                f"{note}{why}; no fewer than {request.needed} can show that at most {limit} change, {sure}"
             )
         if not any(row.reused_tokens for row in self.read):
-            return (
-                "could not tell",
-                f"{request.method.label} reused nothing in {seen} calls: nothing was tried",
-            )
+            why = f"{request.method.label} reused nothing in {count} calls: nothing was tried"
+            return "could not tell", why
         if high <= request.max_flips:
             return "at most", f"{changed}: at most {high:.2%}, {sure}"
         return "not certain", f"{changed}: at most {high:.2%} {sure}, and {limit} are allowed"

@@ -1,4 +1,4 @@
-"""Sampled calls of a log under dense and reuse: what was asked, and the record. Free of torch."""
+"""Sampled calls of a log under dense and reuse: request and record. Free of torch."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -100,8 +100,8 @@ class ReadingRow:
         dense_call, method_call: the call of a tool in each answer; empty where there is none.
         kl_first, kl_answer: KL(dense || method) in nats at the answer's first token, and its mean over
             dense's own answer.
-        logged_tokens: of the logged answer that both were led along; 0 where the log has none, and then
-            nothing is known of the next two.
+        logged_tokens: of the logged answer that was fed to both; 0 where the log has none, and then the next
+            two are 0 too.
         kl_logged: mean KL along them in nats; ``swapped``: where the likeliest next token is another.
         key_error, value_error: relative L2 error of the cache against dense, mean over layers and tokens;
             None where the method reads another prompt.
@@ -187,7 +187,7 @@ class LayoutRow:
 
 @dataclass(frozen=True)
 class Counted:
-    """``count`` of ``of``, and between which shares the true one lies: exact, 95% (Clopper and Pearson)."""
+    """``count`` of ``of``, with exact 95% limits of the true share (Clopper and Pearson)."""
 
     count: int
     of: int
@@ -204,9 +204,9 @@ class Counted:
 
 @dataclass(frozen=True)
 class ReadingRecord(Taxed):
-    """What came of it. ``calls``: in the log; ``warmed`` of them only filled pools. ``spent``: the budget of
-    tokens ended the reading. ``proposed``, ``laid``: layouts, where they were asked for, and what they
-    changed."""
+    """The rows of a reading. ``calls``: in the log; ``warmed`` of them only filled pools. ``spent``: the
+    budget of tokens ended the reading. ``proposed``, ``laid``: layouts, where they were asked for, and what
+    they changed."""
 
     request: ReadingRequest
     model: ModelInfo
@@ -243,14 +243,14 @@ class ReadingRecord(Taxed):
         """For each proposed layout, and each method where it needs one: tokens saved, and answers changed
         with exact intervals. Calls that a layout leaves as they are count as unchanged."""
         out = []
-        for one in self.proposed:
-            mine = [row for row in self.laid if row.layout == one.layout]
-            for method in dict.fromkeys(row.method for row in mine):
-                rows = [row for row in mine if row.method == method]
+        for proposal in self.proposed:
+            layout_rows = [row for row in self.laid if row.layout == proposal.layout]
+            for method in dict.fromkeys(row.method for row in layout_rows):
+                rows = [row for row in layout_rows if row.method == method]
                 calls = [row for row in rows if row.dense_call or row.method_call]
                 out.append({
-                    "layout": one.layout, "method": method, "saved": one.saved, "of": one.of,
-                    "calls": one.calls,
+                    "layout": proposal.layout, "method": method, "saved": proposal.saved, "of": proposal.of,
+                    "calls": proposal.calls,
                     "touched": sum(row.touched for row in rows),
                     "flips": _counted(rows, lambda row: row.flipped),
                     "real_flips": _counted(rows, lambda row: row.flipped and not row.near_tie),
@@ -261,38 +261,35 @@ class ReadingRecord(Taxed):
         return out
 
 
-def _counted(rows: Iterable[Row], holds: Callable[[Row], bool]) -> dict[str, Any]:
-    hits = [holds(row) for row in rows]
+def _counted(rows: Iterable[Row], test: Callable[[Row], bool]) -> dict[str, Any]:
+    hits = [test(row) for row in rows]
     return Counted(sum(hits), len(hits)).plain()
 
 
 def _summed(method: str, agent: str | None, rows: Sequence[ReadingRow]) -> dict[str, Any]:
-    def counted(holds: Callable[[ReadingRow], bool], among: Iterable[ReadingRow] = rows) -> dict[str, Any]:
-        return _counted(among, holds)
-
     def mean(values: Iterable[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return fmean(known) if known else None
+        numbers = [value for value in values if value is not None]
+        return fmean(numbers) if numbers else None
 
     tokens = sum(row.prompt_tokens for row in rows)
     with_tools = [row for row in rows if row.dense_call or row.method_call]
     logged = [row for row in rows if row.logged_tokens]
-    along = sum(row.logged_tokens for row in logged)
-    searched = [row.blamed for row in rows if row.blamed is not None and not row.blamed.refused]
+    total = sum(row.logged_tokens for row in logged)
+    searches = [row.blamed for row in rows if row.blamed is not None and not row.blamed.refused]
     return {
         "method": method,
         "agent": agent,
         "reused": sum(row.reused_tokens for row in rows) / tokens if tokens else None,
-        "flips": counted(lambda row: row.flipped),
-        "real_flips": counted(lambda row: row.flipped and not row.near_tie),
-        "tool_flips": counted(lambda row: row.call_flipped, with_tools),
-        "real_tool_flips": counted(lambda row: row.call_flipped and not row.near_tie, with_tools),
+        "flips": _counted(rows, lambda row: row.flipped),
+        "real_flips": _counted(rows, lambda row: row.flipped and not row.near_tie),
+        "tool_flips": _counted(with_tools, lambda row: row.call_flipped),
+        "real_tool_flips": _counted(with_tools, lambda row: row.call_flipped and not row.near_tie),
         "kl_first": mean(row.kl_first for row in rows),
         "kl_answer": mean(row.kl_answer for row in rows),
-        "kl_logged": sum(r.kl_logged * r.logged_tokens for r in logged) / along if along else None,
-        "swapped": sum(row.swapped for row in logged) / along if along else None,
-        "logged_tokens": along,
+        "kl_logged": sum(r.kl_logged * r.logged_tokens for r in logged) / total if total else None,
+        "swapped": sum(row.swapped for row in logged) / total if total else None,
+        "logged_tokens": total,
         "key_error": mean(row.key_error for row in rows),
         "value_error": mean(row.value_error for row in rows),
-        "explained": Counted(sum(bool(b.parts) for b in searched), len(searched)).plain(),
+        "explained": Counted(sum(bool(b.parts) for b in searches), len(searches)).plain(),
     }

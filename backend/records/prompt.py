@@ -62,6 +62,11 @@ class TokenizedPrompt:
     ids: tuple[int, ...]
     spans: tuple[Span, ...]
 
+    @property
+    def filled_spans(self) -> tuple[Span, ...]:
+        """The spans that hold tokens."""
+        return tuple(span for span in self.spans if span.end > span.start)
+
     def span_ids(self, span: Span) -> tuple[int, ...]:
         """The ids of a span."""
         return self.ids[span.start : span.end]

@@ -1,4 +1,4 @@
-"""Does nearness in embedding space predict nearness in KV? What was asked, and the record. Free of torch."""
+"""Does nearness in embedding space predict nearness in KV? Request and record. Free of torch."""
 
 from dataclasses import dataclass
 

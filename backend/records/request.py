@@ -108,8 +108,8 @@ CONTROLS = {**controls_of(RunRequest), **controls_of(Decoding, "decoding")}
 def control_values(request: RunRequest) -> dict[str, Any]:
     """What a request's controls are set to, by key."""
     return {
-        key: getattr(getattr(request, found.part) if found.part else request, found.field)
-        for key, found in CONTROLS.items()
+        key: getattr(getattr(request, entry.part) if entry.part else request, entry.field)
+        for key, entry in CONTROLS.items()
     }
 
 

@@ -1,8 +1,8 @@
 """A trained risk gate, and the features by which it decides whether reuse will keep the judge's selection.
 
-Source: judge study, Section 7. Its *correctness signals* need the known answer, which nobody has when a judge
-is asked, so they are no features here; agreement among the candidates is what can be known of them. Nothing
-here looks at the dense result. Free of torch.
+Source: judge study, Section 7. Its *correctness signals* need the expected answer, which a judge does not
+have, so they are no features here; agreement among the candidates stands in for them. Nothing here looks at
+the dense result. Free of torch.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def text_features(texts: Sequence[str], scoring: Scoring) -> dict[str, float]:
     counts = Counter(a for a in answers if a is not None)
     most = max(counts.values(), default=0)
     words = [text.casefold().split() for text in texts]
-    alike = [_jaccard(set(a), set(b)) for a, b in combinations(words, 2)] or [1.0]
+    similarities = [_jaccard(set(a), set(b)) for a, b in combinations(words, 2)] or [1.0]
     lengths = [len(w) for w in words]
     mean = statistics.fmean(lengths)
     return {
@@ -65,9 +65,9 @@ def text_features(texts: Sequence[str], scoring: Scoring) -> dict[str, float]:
         "answers": len(counts) / len(texts),
         "unread": answers.count(None) / len(texts),
         "first_agrees": float(answers[0] is not None and counts[answers[0]] == most),
-        "similarity_mean": statistics.fmean(alike),
-        "similarity_low": min(alike),
-        "similarity_high": max(alike),
+        "similarity_mean": statistics.fmean(similarities),
+        "similarity_low": min(similarities),
+        "similarity_high": max(similarities),
         "length_mean": math.log1p(mean),
         "length_spread": statistics.pstdev(lengths) / mean if mean else 0.0,
     }

@@ -45,7 +45,7 @@ def outcome_row(record: RunRecord, outcome: Outcome) -> dict[str, Any]:
 
 
 def familiarity_row(record: RunRecord) -> dict[str, Any] | None:
-    """How familiar the model was with the request, and what that let expect; None where it was not measured.
+    """How familiar the model was with the request, and its outlook; None where it was not measured.
 
     ``wrong``, the chance that dense is wrong, and the held-out requests like it are None for weights without
     a calibration.

@@ -1,8 +1,7 @@
-"""What a run left behind: :class:`RunRecord`. Frozen and free of torch.
+"""The record of a run: :class:`RunRecord`. Frozen and free of torch.
 
-A record holds everything a page shows: pictures are drawn from it
-alone. ``RunRecord.save`` writes one file (a zip of ``record.json`` and NumPy arrays) and
-``RunRecord.load`` reads it back without loss.
+A record holds everything a page shows: figures are drawn from it alone. ``RunRecord.save`` writes one file (a
+zip of ``record.json`` and NumPy arrays) and ``RunRecord.load`` reads it back without loss.
 
 Axes: ``layers`` is the number of decoder layers, ``tokens`` the length of one agent's prompt.
 Distances between keys are taken position-free (rotation undone), so they hold no position effect.
@@ -279,7 +278,7 @@ class ShadowCheck:
 
 @dataclass(frozen=True)
 class RunRecord(Saved):
-    """Everything on the screen."""
+    """Everything that the page shows of a run."""
 
     id: str
     created: str  # ISO 8601, UTC
@@ -318,11 +317,10 @@ class RunRecord(Saved):
 
     @property
     def boundary_tax(self) -> Tax | None:
-        """Tokens of dense's prompts that stand only where texts meet, and all of those prompts; None in
-        records of earlier versions."""
-        read = [self.prompts[o.prompt] for o in self.outcomes if o.method == self.labels[0]]
-        known = [(p.boundary_tokens, len(p.token_ids)) for p in read]
-        return added(None if taxed is None else (taxed, total) for taxed, total in known)
+        """Boundary tokens of dense's prompts, and all their tokens; None in records of earlier versions."""
+        prompts = [self.prompts[o.prompt] for o in self.outcomes if o.method == self.labels[0]]
+        counts = [(p.boundary_tokens, len(p.token_ids)) for p in prompts]
+        return added(None if taxed is None else (taxed, total) for taxed, total in counts)
 
     def save(self, path: Path) -> Path:
         """Write the record to one file."""

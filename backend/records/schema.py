@@ -27,50 +27,46 @@ def json_schema(kind: type) -> dict[str, Any]:
     Raises:
         TypeError: a field is of a type that no record may hold.
     """
-    known: dict[str, Any] = {}
-    root = _of(kind, known)
+    definitions: dict[str, Any] = {}
+    root = _schema(kind, definitions)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": kind.__name__,
         **root,
-        "$defs": known,
+        "$defs": definitions,
     }
 
 
-def _of(kind: Any, known: dict[str, Any]) -> dict[str, Any]:
+def _schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return {}
     if kind in SIMPLE:
         return {"type": SIMPLE[kind]}
     if origin in (typing.Union, types.UnionType):
-        return {"anyOf": [_of(one, known) for one in args]}
+        return {"anyOf": [_schema(arg, definitions) for arg in args]}
     if origin is typing.Literal:
         return {"enum": list(args)}
     if origin is np.ndarray:
         return ARRAY
     if origin is tuple:
         if args[-1] is Ellipsis or len(args) == 1:
-            return {"type": "array", "items": _of(args[0], known)}
-        return {"type": "array", "prefixItems": [_of(one, known) for one in args], "items": False}
+            return {"type": "array", "items": _schema(args[0], definitions)}
+        return {"type": "array", "prefixItems": [_schema(arg, definitions) for arg in args], "items": False}
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return {"type": "object", "additionalProperties": _of(args[1], known)}
+        return {"type": "object", "additionalProperties": _schema(args[1], definitions)}
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        if kind.__name__ not in known:
-            known[kind.__name__] = {}  # it may hold itself
-            known[kind.__name__] = _dataclass(kind, known)
+        if kind.__name__ not in definitions:
+            definitions[kind.__name__] = {}  # it may hold itself
+            definitions[kind.__name__] = _dataclass(kind, definitions)
         return {"$ref": f"#/$defs/{kind.__name__}"}
     raise TypeError(f"{show(kind)} cannot stand in a record")
 
 
-def _dataclass(kind: type, known: dict[str, Any]) -> dict[str, Any]:
+def _dataclass(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
     hints, fields = typing.get_type_hints(kind), [f for f in dataclasses.fields(kind) if f.init]
-    needed = [
-        f.name
-        for f in fields
-        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-    ]
+    required = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
     return {
-        "type": "object", "required": needed, "additionalProperties": False,
-        "properties": {f.name: _of(hints[f.name], known) for f in fields},
+        "type": "object", "required": required, "additionalProperties": False,
+        "properties": {f.name: _schema(hints[f.name], definitions) for f in fields},
     }  # fmt: skip

@@ -1,5 +1,5 @@
-"""What a sweep says of itself: its cells, how far it is, a line for each method in each, how lines compare.
-Free of torch."""
+"""A sweep's cells, its progress, a line for each method in each cell, and comparisons of lines. Free of
+torch."""
 
 from __future__ import annotations
 
@@ -48,14 +48,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What lines are compared with: those that are the same in everything but one axis, and there have the
-    value."""
+    """What lines are compared with: the lines that differ in one axis alone, and there have the value."""
 
     axis: Axis
     value: str | int | float
 
     def of(self, cell: Cell, method: str) -> tuple[Cell, str]:
-        """The place of the line that one is compared with."""
+        """Cell and method of the line that this one is compared with."""
         if self.axis == "method":
             return cell, str(self.value)
         changed: dict[str, object] = {self.axis: self.value}
@@ -108,8 +107,8 @@ class SweepLine:
     @property
     def graded(self) -> bool:
         """Whether the score says more than how many are right."""
-        told = bool(self.accuracy.of) and math.isclose(self.score.value, self.accuracy.value, abs_tol=1e-9)
-        return bool(self.score.of) and not told
+        same = bool(self.accuracy.of) and math.isclose(self.score.value, self.accuracy.value, abs_tol=1e-9)
+        return bool(self.score.of) and not same
 
 
 @dataclass(frozen=True)
@@ -150,7 +149,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Compared:
-    """All comparisons of a sweep. ``left_out``: sentences on what was asked for and cannot be compared."""
+    """All comparisons of a sweep. ``left_out``: sentences on baselines that cannot be compared."""
 
     tests: tuple[Comparison, ...] = ()
     left_out: tuple[str, ...] = ()
@@ -174,17 +173,17 @@ class Count:
     text: str = ""
 
     def __str__(self) -> str:
-        left = "" if self.seconds_left is None else f", {clock_time(self.seconds_left)} left"
-        return f"{self.done:,} of {self.total:,} rows{left}" + (f"; {self.text}" if self.text else "")
+        time_left = "" if self.seconds_left is None else f", {clock_time(self.seconds_left)} left"
+        return f"{self.done:,} of {self.total:,} rows{time_left}" + (f"; {self.text}" if self.text else "")
 
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What a sweep will ask for, before it runs.
+    """The size of a sweep before it runs.
 
     Attributes:
         cells: points of the grid without the method; ``rows`` a problem under a method in a cell each.
-        there: rows that are in the file already.
+        stored: rows that are in the file already.
         seconds: what the other rows will take on this machine.
     """
 
@@ -192,7 +191,7 @@ class SweepPlan:
     title: str
     cells: int
     rows: int
-    there: int
+    stored: int
     seconds: float
 
 
@@ -244,12 +243,12 @@ class Swept:
 
 def axis_value(axis: str, value: object) -> str:
     """``request order given``; of a method its label alone."""
-    said = f"{value:g}" if isinstance(value, float) else str(value)
-    return said if axis == "method" else f"{axis.replace('_', ' ')} {said}"
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if axis == "method" else f"{axis.replace('_', ' ')} {text}"
 
 
 def clock_time(seconds: float) -> str:
     """``1:02:03``, or ``02:03`` under an hour."""
     whole = max(0, round(seconds))
-    hours, rest = divmod(whole, 3600)
-    return (f"{hours}:" if hours else "") + f"{rest // 60:02d}:{rest % 60:02d}"
+    hours, remainder = divmod(whole, 3600)
+    return (f"{hours}:" if hours else "") + f"{remainder // 60:02d}:{remainder % 60:02d}"

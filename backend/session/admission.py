@@ -25,24 +25,25 @@ class Admission:
         self.session = session
 
     def prepare(self, request: RunRequest, rows: int = 1) -> tuple[list[MethodRun], dict[str, str]]:
-        """Check everything that can be checked before the model works, and lay out the lanes, dense first."""
+        """Check everything that can be checked before the model works, and set up the method runs, dense
+        first."""
         session = self.session
         values = request.pipeline.check_values(request.values)
         check_decoding(request.decoding)
-        chosen = self.choices(request)
+        choices = self.choices(request)
         if request.gate is not None:
             check_gate(request.gate, session.engine_of(request, request.pipeline.final).model.info)
         for agent in request.pipeline.order:
             length = session.model.count_tokens(request.pipeline, agent, values)
             session.engine_of(request, agent).check_room(length, session.answer_limit(request, agent), agent)
-        self._check_budget(request, values, len(chosen), rows)
+        self._check_budget(request, values, len(choices), rows)
         runs: list[MethodRun] = []
         states: dict[int, RequestState] = {}
-        for choice, options in chosen:
+        for choice, options in choices:
             stream = session.stream(stream_key(request, choice))
             state = states.setdefault(id(stream), session.request_state(request, stream))
             if options.wants_lead_in:
-                state.encode_lead_ins()  # before the slot, which replays what is in the log
+                state.encode_lead_ins()  # before the instance, which replays the log
             instance = stream.instance(choice, options)
             runs.append(MethodRun(choice, options, stream, state, instance, instance.method.fork()))
         return runs, values
@@ -58,18 +59,17 @@ class Admission:
                 raise OptionError(
                     f"Two methods are labelled {label!r}. Give each its own label.", field="methods"
                 )
-        chosen = []
+        pairs = []
         for choice in choices:
             cls = method_class(choice.name)
             options = make_options(choice.name, choice.options)
-            exact_parts(choice.exact)  # told before anything runs
-            reason = cls.supports(session.model.info)
-            if reason:
+            exact_parts(choice.exact)  # a malformed line is refused before anything runs
+            if reason := cls.supports(session.model.info):
                 raise NotRelocatableError(
                     f"{cls.title} cannot run on {session.model.info.name}. {reason}", field="methods"
                 )
-            chosen.append((choice, options))
-        return chosen
+            pairs.append((choice, options))
+        return pairs
 
     def _check_budget(self, request: RunRequest, values: dict[str, str], methods: int, rows: int = 1) -> None:
         """Refuse a request that is over the limits, or whose own KV is over the budget: bases and offsets of

@@ -13,15 +13,15 @@ from backend.records.run import AttentionProbe
 from backend.session.outcomes import CacheDistance
 from backend.session.streams import AnsweredRequest, PromptRun
 
-KEPT_BYTES = 32 * 1024**2  # of what earlier changes gave; what the last one gave is kept in any case
+KEPT_BYTES = 32 * 1024**2  # of earlier changes' results; those of the last change are kept in any case
 
 
 @dataclass
-class CarriedOut:
-    """What a changed method's plan gave at one agent: a later change may ask for an equal one.
+class PlanResult:
+    """The result of a changed method's plan at one agent, for later changes with an equal plan.
 
-    ``logits``: along dense's answer. ``distance`` from dense's cache, and where the answer of the tokens
-    ``answer`` was read from, once they were measured.
+    ``logits``: along dense's answer. Once measured: ``distance`` from dense's cache, and ``attention`` of the
+    answer with the tokens ``answer``.
     """
 
     prefill: Prefill
@@ -39,32 +39,32 @@ class CarriedOut:
 
 @dataclass
 class DenseReading:
-    """Dense at every agent of one past request, read again: what a change is compared with."""
+    """Dense at every agent of one past request, read again, to compare changes with."""
 
     past: AnsweredRequest
     rows: dict[int, PromptRun] = field(default_factory=dict)
     logits: dict[int, Tensor] = field(default_factory=dict)  # along the answer, (answer + 1, vocabulary)
-    plain: dict[int, CarriedOut] = field(default_factory=dict)  # the same: a plan that copies nothing
+    plain: dict[int, PlanResult] = field(default_factory=dict)  # the same: a plan that copies nothing
     decoded: dict[tuple[int, bytes], Decoded] = field(default_factory=dict)  # answers of changed methods
-    carried_out: OrderedDict[Hashable, CarriedOut] = field(default_factory=OrderedDict)  # the last used last
+    results: OrderedDict[Hashable, PlanResult] = field(default_factory=OrderedDict)  # the last used last
 
-    def keep(self, used: dict[Hashable, CarriedOut]) -> None:
-        """Keep what a change gave or took over, and of earlier ones what there is room for."""
-        for key, one in used.items():
-            self.carried_out[key] = one
-            self.carried_out.move_to_end(key)
-        left = sum(one.bytes for one in self.carried_out.values())
-        for key in list(self.carried_out)[: len(self.carried_out) - len(used)]:
-            if left <= KEPT_BYTES:
+    def keep(self, latest: dict[Hashable, PlanResult]) -> None:
+        """Keep the results that a change used, and earlier ones as far as there is room."""
+        for key, result in latest.items():
+            self.results[key] = result
+            self.results.move_to_end(key)
+        size = sum(result.bytes for result in self.results.values())
+        for key in list(self.results)[: len(self.results) - len(latest)]:
+            if size <= KEPT_BYTES:
                 break
-            left -= self.carried_out.pop(key).bytes
+            size -= self.results.pop(key).bytes
 
     @property
     def bytes(self) -> int:
         """Bytes of caches and logits."""
         caches = [row.prefill.cache for row in self.rows.values()] + [row.kv for row in self.decoded.values()]
         own = _bytes(*(t for kv in caches for t in (kv.keys, kv.values)), *self.logits.values())
-        return own + sum(one.bytes for one in self.carried_out.values())
+        return own + sum(result.bytes for result in self.results.values())
 
 
 def _bytes(*tensors: Tensor) -> int:

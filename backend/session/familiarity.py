@@ -38,17 +38,17 @@ MOST_SECONDS = 2.0  # what it may take while somebody types
 MOST_WORDS = 3
 
 _CALIBRATIONS: WeakKeyDictionary[Any, Calibration | None] = WeakKeyDictionary()  # by the model's module
-_USUAL: WeakKeyDictionary[Any, dict[Any, float | None]] = WeakKeyDictionary()  # and there by scenario
+_USUAL: WeakKeyDictionary[Any, dict[Any, float | None]] = WeakKeyDictionary()  # then by scenario
 
 
 def calibration_file(model: LoadedModel) -> Path | None:
-    """Where the calibration of a model that was loaded from a folder lies, whether it is there or not."""
+    """The path of a model's calibration, whether it exists or not; None for a model made in memory."""
     folder = str(getattr(model.module, "name_or_path", ""))  # empty: made in memory
     return Path(folder) / CALIBRATION if folder and Path(folder).is_dir() else None
 
 
 def calibration_of(model: LoadedModel) -> Calibration | None:
-    """The calibration of a model's weights: beside them, and made for exactly them."""
+    """The calibration beside a model's weights, if it was made for exactly them."""
     if model.module not in _CALIBRATIONS:
         file = calibration_file(model)
         calibration = Calibration.load(file) if file else None
@@ -70,7 +70,7 @@ def surprisals(model: LoadedModel, ids: Sequence[int], answer: Sequence[int] = (
 
 
 def reading(spans: Iterable[Span], outside: Collection[str], tokens: Floats, answer: Floats) -> Reading:
-    """What of a prompt is known before any agent answers, and dense's answer to it.
+    """The part of a prompt that is known before any agent answers, and dense's answer.
 
     Args:
         spans: of the prompt, whose beginning ``tokens`` may be.
@@ -98,7 +98,7 @@ def known_prompts(session: Workspace, request: RunRequest) -> list[TokenizedProm
     return [prompt for prompt in out if prompt.ids]
 
 
-def _read_known(session: Workspace, request: RunRequest, prompts: Iterable[TokenizedPrompt]) -> list[Reading]:
+def _readings(session: Workspace, request: RunRequest, prompts: Iterable[TokenizedPrompt]) -> list[Reading]:
     out = []
     for prompt in prompts:
         engine = session.engine_of(request, prompt.agent)
@@ -112,8 +112,8 @@ def _read_known(session: Workspace, request: RunRequest, prompts: Iterable[Token
 
 
 def typed_outlook(session: Workspace, request: RunRequest) -> Outlook | None:
-    """What the prompts of a request let expect of dense's answer, with what the first agent writes where
-    there is time for it; None where nothing can be compared, or it would take too long while somebody types.
+    """The outlook of a request from its prompts, and from the first agent's answer where there is time for
+    it; None where nothing can be compared, or it would take longer than ``MOST_SECONDS``.
 
     Raises:
         LabError: the request cannot be run.
@@ -121,9 +121,9 @@ def typed_outlook(session: Workspace, request: RunRequest) -> Outlook | None:
     prompts = known_prompts(session, request)
     tokens = sum(len(prompt.ids) for prompt in prompts)
     calibration = _calibration(session, request)
-    known = calibration is not None or _scenario(request) in _USUAL.get(session.model.module, {})
+    is_calibrated = calibration is not None or _scenario(request) in _USUAL.get(session.model.module, {})
     by_token, by_step = measured_speed(session.engine, session.scheduler)
-    seconds = tokens * (1 if known else 1 + COMPARED) * by_token
+    seconds = tokens * (1 if is_calibrated else 1 + COMPARED) * by_token
     if seconds > MOST_SECONDS:
         return None
     first = prompts[:1] if calibration is not None and _is_whole(prompts) else []
@@ -131,26 +131,26 @@ def typed_outlook(session: Workspace, request: RunRequest) -> Outlook | None:
     if seconds > MOST_SECONDS:
         first = []
 
-    found: list[Outlook] = []
+    outlooks: list[Outlook] = []
 
     def work() -> Generator[object, None, None]:
         usual = _usual(session, request)
-        readings = _read_known(session, request, prompts)
+        readings = _readings(session, request, prompts)
         yield None
         if usual is None or not readings:
             return
         for prompt in first:
-            readings[0] = replace(readings[0], answer=(yield from _answered(session, request, prompt)))
+            readings[0] = replace(readings[0], answer=(yield from _answer_nats(session, request, prompt)))
         texts = [session.model.tokens.texts(prompt.ids) for prompt in prompts]
         words = surprising_words(list(zip(texts, readings, strict=True)), usual, _wrapped_by(session))
-        fitted = None
+        predictor = None
         if calibration is not None:
-            fitted = calibration.first if first else calibration.prompt
-        found.append(outlook(readings, words, usual, fitted))
+            predictor = calibration.first if first else calibration.prompt
+        outlooks.append(outlook(readings, words, usual, predictor))
 
     for _ in session.scheduler.by_turns(work()):
         pass
-    return next(iter(found), None)
+    return next(iter(outlooks), None)
 
 
 def _is_whole(prompts: Sequence[TokenizedPrompt]) -> bool:
@@ -158,10 +158,10 @@ def _is_whole(prompts: Sequence[TokenizedPrompt]) -> bool:
     return bool(prompts) and len(prompts[0].ids) == prompts[0].spans[-1].end
 
 
-def _answered(
+def _answer_nats(
     session: Workspace, request: RunRequest, prompt: TokenizedPrompt
 ) -> Generator[object, None, Floats]:
-    """(answer tokens,) nats of what dense answers to a prompt; others may work between two of its tokens."""
+    """(answer tokens,) nats of dense's answer to a prompt; other work may run between two of its tokens."""
     engine = Engine(session.engine_of(request, prompt.agent).model)
     prefill = engine.execute(prompt, dense_plan(prompt, "familiarity"), Clock())
     decoding = Decoding(session.answer_limit(request, prompt.agent))
@@ -179,7 +179,7 @@ def agent_surprisal(
 def run_familiarity(
     session: Workspace, request: RunRequest, prompts: Sequence[Prompt], agents: Sequence[AgentSurprisal]
 ) -> Familiarity | None:
-    """What a run's surprisal lets expect; None where nothing can be compared."""
+    """A run's surprisal and its outlook; None where nothing can be compared."""
     usual = _usual(session, request)
     if usual is None or not agents:
         return None
@@ -193,9 +193,9 @@ def run_familiarity(
 
 
 def _calibration(session: Workspace, request: RunRequest) -> Calibration | None:
-    """The calibration that holds for a request: all its agents run on the lab's own weights."""
-    labs_own = not any(agent.model for agent in request.pipeline.agents)
-    return calibration_of(session.model) if labs_own else None
+    """The calibration for a request; None where some agent runs on other weights than the lab's own."""
+    own_weights = not any(agent.model for agent in request.pipeline.agents)
+    return calibration_of(session.model) if own_weights else None
 
 
 def _scenario(request: RunRequest) -> tuple[str, ...]:
@@ -223,7 +223,7 @@ def _measured_surprise(session: Workspace, request: RunRequest) -> float | None:
     readings: list[Reading] = []
     for example in preset_requests(preset, COMPARED):
         shipped = RunRequest(preset.pipeline, example.values, ())
-        readings += _read_known(session, shipped, known_prompts(session, shipped))
+        readings += _readings(session, shipped, known_prompts(session, shipped))
     return usual_surprisal(readings)
 
 
@@ -245,17 +245,17 @@ def surprising_words(
         parts: of each agent, what each token adds to the text, and the reading of the first of them.
         wrapped: tokens of the chat template at both ends, which are nobody's words.
     """
-    before, behind = wrapped
+    opening, closing = wrapped
     for typed in (True, False):
         words: dict[str, float] = {}
         for texts, reading in parts:
-            inside = slice(before, len(reading.surprisal) - behind)
-            texts, nats, given = texts[inside], reading.surprisal[inside], reading.typed[inside]
+            inside = slice(opening, len(reading.surprisal) - closing)
+            texts, nats, is_typed = texts[inside], reading.surprisal[inside], reading.typed[inside]
             for start, end in _words(texts):
-                known = nats[start:end][given[start:end] == typed]
-                known = known[~np.isnan(known)]
+                word_nats = nats[start:end][is_typed[start:end] == typed]
+                word_nats = word_nats[~np.isnan(word_nats)]
                 word = "".join(texts[start:end]).strip(" \n\t.,;:!?()\"'")
-                if len(known) and word and (most := float(known.max())) > usual:
+                if len(word_nats) and word and (most := float(word_nats.max())) > usual:
                     words[word] = max(words.get(word, 0.0), most)
         if words:
             return tuple(sorted(words, key=lambda word: -words[word])[:MOST_WORDS])
@@ -263,8 +263,8 @@ def surprising_words(
 
 
 def _words(texts: Sequence[str]) -> Iterable[tuple[int, int]]:
-    """Token indices ``[start, end)`` of the words: a token that begins with white space begins one, and so
-    does the one behind it that ends with some."""
+    """Token indices ``[start, end)`` of the words: a word begins at a token that starts with white space, and
+    behind one that ends with it."""
     begins = [
         i for i, text in enumerate(texts) if i == 0 or text[:1].isspace() or texts[i - 1][-1:].isspace()
     ]

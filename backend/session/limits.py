@@ -23,12 +23,12 @@ MINUTE = 60.0
 
 
 def _limit(default: int, low: int, high: int, sentence: str) -> Any:
-    return field(default=default, metadata={"low": low, "high": high, "said": sentence})
+    return field(default=default, metadata={"low": low, "high": high, "sentence": sentence})
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Every limit of a lab that others visit. All are whole numbers; ``said`` is how the page states one.
+    """Every limit of a lab that others visit. All are whole numbers; ``sentence`` is how the page states one.
 
     Raises:
         OptionError: a limit is outside its range.
@@ -68,8 +68,8 @@ class Limits:
     @property
     def sentences(self) -> tuple[str, ...]:
         """Every limit in words, for the page; without a rate where there is none."""
-        every = ((f, getattr(self, f.name)) for f in fields(self))
-        return tuple(f.metadata["said"].format(value) for f, value in every if value)
+        values = ((f, getattr(self, f.name)) for f in fields(self))
+        return tuple(f.metadata["sentence"].format(value) for f, value in values if value)
 
     @staticmethod
     def read(options: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Limits:
@@ -84,7 +84,7 @@ class Limits:
             for key, value in environ.items()
             if key.startswith(ENVIRONMENT)
         ]
-        pairs += [(name.strip(), value) for name, _, value in (one.partition("=") for one in options)]
+        pairs += [(name.strip(), value) for name, _, value in (option.partition("=") for option in options)]
         limits = Limits()
         for name, value in pairs:
             if name not in names:
@@ -142,7 +142,7 @@ class Rate:
 
     def __init__(self, a_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.a_minute, self._clock = a_minute, clock
-        self._asked: deque[float] = deque()
+        self._times: deque[float] = deque()
         self._guard = threading.Lock()
 
     def ask(self) -> None:
@@ -155,13 +155,13 @@ class Rate:
             return
         with self._guard:
             now = self._clock()
-            while self._asked and now - self._asked[0] >= MINUTE:
-                self._asked.popleft()
-            if len(self._asked) >= self.a_minute:
-                seconds = MINUTE - (now - self._asked[0])
+            while self._times and now - self._times[0] >= MINUTE:
+                self._times.popleft()
+            if len(self._times) >= self.a_minute:
+                seconds = MINUTE - (now - self._times[0])
                 raise RateError(
-                    f"You sent {len(self._asked)} requests within a minute; this lab allows "
+                    f"You sent {len(self._times)} requests within a minute; this lab allows "
                     f"{self.a_minute} to each visitor. Wait {max(1, round(seconds))} s and try again.",
                     seconds,
                 )
-            self._asked.append(now)
+            self._times.append(now)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import torch
@@ -57,33 +56,25 @@ def outcomes_of(
     """Turn finished rows into outcomes, with probes where they are defined."""
     pinned = request.mode == "pinned"
     dense = rows[0]
-    assert dense.decoded is not None
-    forced = dense_logits = None
-    floor, dense_index = 0.0, 0
+    forced: list[Forced | None] = [None] * len(rows)
     if pinned:
+        assert dense.decoded is not None
         assert dense.decoded.logits is not None
         dense_logits = dense.decoded.logits
-        fed = dense.decoded.ids[: len(dense_logits) - 1]
-        forced = engine.teacher_force([*(r.prefill for r in rows), *_read_again(engine, dense)], fed)
-        differences = [largest_difference(x, dense_logits) for x in (forced[0], *forced[len(rows) :])]
+        answer = dense.decoded.ids[: len(dense_logits) - 1]
+        logits = engine.teacher_force([*(r.prefill for r in rows), *_read_again(engine, dense)], answer)
+        differences = [largest_difference(x, dense_logits) for x in (logits[0], *logits[len(rows) :])]
         # A one-token answer has nothing to compute again; what loading measured holds then.
         floor = max(engine.model.info.certificate.logit_floor, *differences)
-    out = []
-    for index, row in enumerate(rows):
-        decoded = row.decoded
-        assert decoded is not None
+        forced = [Forced(x, dense_logits, floor) for x in logits[: len(rows)]]
+    dense_index, out = len(prompts), []
+    for row, along in zip(rows, forced, strict=True):
         # pinned, every method reads dense's prompt, but for one that lays out another
         same_prompt = row.context.prompt.ids == dense.context.prompt.ids
-        if index == 0 or not pinned or not same_prompt:
+        if row is dense or not pinned or not same_prompt:
             prompts.append(engine.model.tokens.as_record(row.context.prompt))
-        if index == 0:
-            dense_index = len(prompts) - 1
         prompt_index = dense_index if pinned and same_prompt else len(prompts) - 1
-        if pinned and forced is not None and dense_logits is not None:
-            near = Forced(forced[index], dense_logits, floor)
-        else:
-            near = None
-        out.append(outcome_of(engine, row, dense, request, decode_ms, prompt_index, near))
+        out.append(outcome_of(engine, row, dense, request, decode_ms, prompt_index, along))
     if pinned and request.probe_offsets:
         offsets.append(offset_probe(dense.context, dense.prefill.cache, engine.model.rotation, dense_index))
     for row in rows[:1] if pinned else rows:
@@ -131,8 +122,8 @@ def outcome_of(
     forced: Forced | None,
     distance: CacheDistance | None = None,
 ) -> Outcome:
-    """One finished row as a record keeps it; ``forced``: pinned, what fidelity is told by. ``distance``:
-    where it is known already."""
+    """One finished row as a record keeps it. ``forced``: for the fidelity of a pinned run. ``distance``:
+    where it is measured already."""
     decoded = row.decoded
     assert decoded is not None
     assert dense.decoded is not None
@@ -140,8 +131,8 @@ def outcome_of(
     scoring = request.pipeline.scoring
     answer = extract_answer(text, scoring)
     agent = row.context.prompt.agent
-    known = request.expected if agent in request.pipeline.scored else None
-    correct = right(answer, known, scoring) if known is not None else None
+    expected = request.expected if agent in request.pipeline.scored else None
+    correct = right(answer, expected, scoring) if expected is not None else None
     nearness = None
     if forced is not None:
         nearness = fidelity(
@@ -150,7 +141,7 @@ def outcome_of(
         )  # fmt: skip
         if distance is None and request.probe_offsets and row.context.prompt.ids == dense.context.prompt.ids:
             distance = cache_distance(engine, row, dense)
-    apart = distance or CacheDistance(mixes=mixes(row.plan) if request.probe_offsets else ())
+    distance = distance or CacheDistance(mixes=mixes(row.plan) if request.probe_offsets else ())
     parts = row.clock.parts
     return Outcome(
         agent=agent,
@@ -159,7 +150,7 @@ def outcome_of(
         state=row.plan.state,
         reason=row.plan.reason,
         text=text,
-        token_ids=_ids(decoded.ids),
+        token_ids=np.array(decoded.ids, dtype=np.int64),
         texts=engine.model.tokens.texts(decoded.ids),
         stopped=decoded.stopped,
         answer=answer,
@@ -175,29 +166,29 @@ def outcome_of(
             row.prefill.token_layers,
         ),
         fidelity=nearness,
-        key_error=apart.keys,
-        value_error=apart.values,
-        mixes=apart.mixes,
+        key_error=distance.keys,
+        value_error=distance.values,
+        mixes=distance.mixes,
         links=tuple(LinkAction(k.at, k.tokens, k.reason) for k in row.plan.links),
-        transfers=apart.copied,
+        transfers=distance.copied,
     )
 
 
 def _read_again(engine: Engine, dense: PromptRun) -> list[Prefill]:
-    """In half precision, dense's prompt over an exact copy of its own beginning: of the first words alone, of
-    the first half, and of all but the last token. What rounding does there depends on the prompt by more than
-    what loading measured allows for, and on the keys being turned away from their places and back."""
+    """In half precision, dense's prompt read over an exact copy of its own beginning: of the first words, of
+    the first half, and of all but the last token. There rounding differs between prompts by more than the
+    floor measured at loading, and rotating keys back and forth adds to it."""
     if engine.model.dtype == torch.float32:
         return []
     prompt, rotation, readings = dense.context.prompt, engine.model.rotation, []
     total = len(prompt.ids)
     for prefix in sorted({prompt.spans[0].end, total // 2, total - 1} - {0, total}):
-        copied = dense.prefill.cache.segment(0, prefix, rotation, exact=True, context="")
+        segment = dense.prefill.cache.segment(0, prefix, rotation, exact=True, context="")
         cache = engine.model.new_cache(total)
         rotation.rotate(
-            copied.keys, torch.arange(prefix, device=copied.keys.device), cache.keys[:, 0, :, :prefix]
+            segment.keys, torch.arange(prefix, device=segment.keys.device), cache.keys[:, 0, :, :prefix]
         )
-        cache.values[:, 0, :, :prefix] = copied.values
+        cache.values[:, 0, :, :prefix] = segment.values
         cache.length = prefix
         logits = engine.forward(engine.ids(prompt.ids[prefix:]), cache)[0, -1]
         readings.append(replace(dense.prefill, cache=cache, logits=logits))
@@ -207,7 +198,7 @@ def _read_again(engine: Engine, dense: PromptRun) -> list[Prefill]:
 def attention_of(
     engine: Engine, rows: list[PromptRun], outcomes: Sequence[Outcome]
 ) -> tuple[AttentionProbe, ...]:
-    """Where each method's answer was read from; nothing of an agent that reads no texts side by side.
+    """The attention of each method's answer; empty for an agent that reads no texts side by side.
 
     Raises:
         ModelError: this model's attention cannot be read.
@@ -235,7 +226,7 @@ def remember_prompt(engine: Engine, context: PromptInContext, prefill: Prefill, 
 
 
 def same_request_notes(runs: list[MethodRun]) -> tuple[str, ...]:
-    """Warn where a pool already holds what is asked: the correction is then a memory."""
+    """Warn where a pool holds this very request: its correction is then no estimate."""
     return tuple(
         f"{run.choice.label}: an anchor holds this very request, so its correction is a memory "
         "rather than an estimate."
@@ -245,18 +236,18 @@ def same_request_notes(runs: list[MethodRun]) -> tuple[str, ...]:
 
 
 def _same_request(run: MethodRun, number: int) -> bool:
-    """Is an anchor of an earlier request whose texts are all those of this one? One text that both share does
-    not make it so: behind other texts it has another offset. A request's texts are observed in a row."""
-    known, own = run.stream.log.samples, list(run.state.samples.values())
-    if number not in known or any(number == sample.number for sample in own):
+    """Is an anchor from an earlier request with all the texts of this one? A single shared text is not
+    enough: behind other texts it has another offset. A request's samples have consecutive numbers."""
+    samples, own = run.stream.log.samples, list(run.state.samples.values())
+    if number not in samples or any(number == sample.number for sample in own):
         return False
-    back = {
+    shifts = {
         s.number - number
         for s in own
-        if (s.placeholder, s.ids) == (known[number].placeholder, known[number].ids)
+        if (s.placeholder, s.ids) == (samples[number].placeholder, samples[number].ids)
     }
     return any(
-        all(s.number - by not in known or known[s.number - by].ids == s.ids for s in own) for by in back
+        all(s.number - by not in samples or samples[s.number - by].ids == s.ids for s in own) for by in shifts
     )
 
 
@@ -307,7 +298,3 @@ def _span_action(step: Step, plan: Plan) -> SpanAction:
         tuple(float(t.weight.mean()) for t in reuse.terms),
         reuse.provenance or ("exact local" if reuse.exact else "semantic"),
     )
-
-
-def _ids(ids: Sequence[int]) -> Any:
-    return np.array(ids, dtype=np.int64)

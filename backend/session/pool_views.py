@@ -69,22 +69,22 @@ def pool_view(state: PoolState, method: Method, log: SampleLog, sample: Sample |
         sample: the text that the run had for this placeholder.
     """
     anchors = [log.samples[n] for n in state.anchors]
-    computed = [sum(seen.bytes for seen in a.offsets.values()) for a in anchors]
+    computed = [sum(offset.bytes for offset in a.offsets.values()) for a in anchors]
     stored_bytes = []
     layers = anchors[0].base.keys.shape[0]
     small_count, squares, elements = torch.zeros(2, layers), torch.zeros(2, layers, dtype=torch.float64), 0
     squared_error, largest = np.zeros((2, layers)), 0.0
     for anchor in anchors:
-        bytes_kept = 0
-        for agent, seen in anchor.offsets.items():
-            under, square, count = seen.spread
-            small_count, squares, elements = small_count + under, squares + square, elements + count
+        anchor_bytes = 0
+        for agent, offset in anchor.offsets.items():
+            small, square, count = offset.spread
+            small_count, squares, elements = small_count + small, squares + square, elements + count
             stored = method.stored(anchor, agent)
-            bytes_kept += stored.seen.bytes if stored else seen.bytes
+            anchor_bytes += stored.seen.bytes if stored else offset.bytes
             if stored:
                 squared_error = squared_error + stored.squared_error
                 largest = max(largest, stored.largest)
-        stored_bytes.append(bytes_kept)
+        stored_bytes.append(anchor_bytes)
     texts = [*anchors, *([sample] if sample is not None and sample.number not in state.anchors else [])]
     return PoolView(
         method=state.method,
@@ -95,7 +95,7 @@ def pool_view(state: PoolState, method: Method, log: SampleLog, sample: Sample |
         base_bytes=np.array([a.bytes - b for a, b in zip(anchors, computed, strict=True)], dtype=np.int64),
         offset_bytes=np.array(computed, dtype=np.int64),
         stored_bytes=np.array(stored_bytes, dtype=np.int64),
-        away=tuple(a.number for a in anchors if _away(a)),
+        away=tuple(a.number for a in anchors if _is_away(a)),
         small=(small_count.double() / max(1, elements)).numpy(),
         offset_size=(squares / max(1, elements)).sqrt().numpy(),
         stored_error=np.sqrt(squared_error / max(1, elements)),
@@ -104,8 +104,9 @@ def pool_view(state: PoolState, method: Method, log: SampleLog, sample: Sample |
     )
 
 
-def _away(anchor: Sample) -> bool:
-    return any(seen.placeholder.keys.device != anchor.base.keys.device for seen in anchor.offsets.values())
+def _is_away(anchor: Sample) -> bool:
+    device = anchor.base.keys.device
+    return any(offset.placeholder.keys.device != device for offset in anchor.offsets.values())
 
 
 def principal_coordinates(points: Tensor) -> NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""One prompt read and one answer taken, in the way that runs, warm-ups, the judge and studies share."""
+"""Reading one prompt and taking one answer, as runs, warm-ups, the judge and studies do it."""
 
 from backend.base.clock import Clock
 from backend.cache.kv_cache import OWN_CONTEXT
@@ -34,10 +34,10 @@ def read_prompt(
     copy_slots_only: bool = False,
     exact: str = "",
 ) -> tuple[PromptInContext, Prefill]:
-    """Let a method lay a prompt out and plan it, carry the plan out, and show the method what came of it.
+    """Let a method lay out and plan a prompt, execute the plan, and send the method its result.
 
     Args:
-        clock: gets ``base`` (the layout of a method that shares texts) and what plan and engine note.
+        clock: gets ``base`` (the layout of a method that shares texts) and the parts of plan and engine.
         gate: may refuse reuse once the prompt is assembled.
         copy_slots_only: copy nothing but the texts that stand side by side.
         exact: parts of the cache that are a dense pass's (:class:`backend.records.request.MethodChoice`).
@@ -51,24 +51,24 @@ def read_prompt(
     plan = method.plan(context, log, clock)
     if copy_slots_only:
         plan = slots_only(plan, context.prompt)
-    asked = patched(method, exact, context.prompt.agent)
-    asked = asked if gate is None else GuardedMethod(asked, gate)
-    prefill = engine.execute(context.prompt, plan, clock, method=asked, context=context)
+    hooks = patched(method, exact, context.prompt.agent)
+    hooks = hooks if gate is None else GuardedMethod(hooks, gate)
+    prefill = engine.execute(context.prompt, plan, clock, method=hooks, context=context)
     plan = prefill.plan
-    seen = Prefilled(context, prefill.cache, plan.plain, plan, prefill.hidden, prefill.projected)
-    method.on_event(seen, log)
+    event = Prefilled(context, prefill.cache, plan.plain, plan, prefill.hidden, prefill.projected)
+    method.on_event(event, log)
     return context, prefill
 
 
 def read_densely(engine: Engine, context: PromptInContext, reason: str) -> Prefill:
-    """Forward a whole prompt, with no method to ask."""
+    """Forward a whole prompt, without a method."""
     return engine.execute(context.prompt, dense_plan(context.prompt, reason), Clock())
 
 
 def take_answer(
     state: RequestState, agent: int, decoded: Decoded
 ) -> tuple[str, list[Sample], ToolResult | None]:
-    """Give an agent's answer, and what its tool makes of it, to those who read them.
+    """Add an agent's answer, and its tool's result, to the request state.
 
     Returns:
         The answer's text, the samples that arrived, and the tool's result where the agent has a tool.
@@ -76,6 +76,6 @@ def take_answer(
     text = state.engine.model.tokens.decode(decoded.ids)
     written = state.answer(agent, decoded.ids, text, decoded.kv)
     tool = state.pipeline.agent(agent).tool
-    given = get_tool(tool).run(text) if tool else None
-    result = state.tool_result(agent, given.text) if given else None
-    return text, [sample for sample in (written, result) if sample], given
+    result = get_tool(tool).run(text) if tool else None
+    tool_sample = state.tool_result(agent, result.text) if result else None
+    return text, [sample for sample in (written, tool_sample) if sample], result

@@ -1,4 +1,4 @@
-"""The state of one request on its way through a pipeline: the texts so far, as token ids and as samples."""
+"""The state of one request in a pipeline: its texts so far, as token ids and as samples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ class RequestState:
     """The texts and samples of one request, as one method (or, pinned, every method) sees them.
 
     ``base_ms`` holds the time of encoding a sample's base until its first reader has been charged;
-    ``led_ms`` that of its second base, where some method wants one (:meth:`lead_in`), and ``isolated_ms``
+    ``lead_in_ms`` that of its second base, where some method wants one (:meth:`lead_in`), and ``isolated_ms``
     that of texts encoded with nothing before them (:mod:`backend.engine.isolated_encoder`).
     """
 
@@ -47,18 +47,18 @@ class RequestState:
         """
         self.with_lead_ins = True
         tokens = self.engine.model.tokens
-        named = {hole.name: tokens.encode(f"{{{hole.name!r}}} ") for hole in self.pipeline.placeholders}
+        name_ids = {hole.name: tokens.encode(f"{{{hole.name!r}}} ") for hole in self.pipeline.placeholders}
         for agent in self.pipeline.order:
             if not self.log.named_bases.get(agent):
-                kept = self.log.named_bases.setdefault(agent, {})
+                agent_bases = self.log.named_bases.setdefault(agent, {})
                 where = "the template with its holes filled by their names"
-                kept.update(self._template_bases(agent, named, where)[1])
-        waiting: dict[str, list[Sample]] = {}
+                agent_bases.update(self._template_bases(agent, name_ids, where)[1])
+        unencoded: dict[str, list[Sample]] = {}
         for sample in self.log.samples.values():
             outside = Placeholder(sample.placeholder).kind in ("question", "tool", "declared")
             if outside and sample.lead_in_base is None:
-                waiting.setdefault(sample.placeholder, []).append(sample)
-        for name, samples in waiting.items():
+                unencoded.setdefault(sample.placeholder, []).append(sample)
+        for name, samples in unencoded.items():
             bases = self._encode_lead_in(name, [sample.ids for sample in samples])
             for sample, base in zip(samples, bases, strict=True):
                 sample.lead_in_base = base
@@ -88,30 +88,30 @@ class RequestState:
         """Tokenise the outside values and encode their bases; returns the samples that arrived.
 
         A base is encoded behind the begin-of-sequence token alone, whose KV is dropped: independent of
-        any context (Section 3.3), yet with the token that this family of models rests its attention on.
+        any context (Section 3.3), yet with the attention sink that these models need.
         """
         tokens = self.engine.model.tokens
         self.before = frozenset(self.log.isolated)
-        arrived = []
+        samples = []
         for name, text in values.items():
             ids = self.ids[name] = tokens.encode(text)
             if not ids:
                 continue
             self.engine.check_room(len(ids), 1, self.pipeline.order[0])
-            arrived.append(self._add_sample(name, ids, text, self._base(name, ids)))
+            samples.append(self._add_sample(name, ids, text, self._base(name, ids)))
             if self.with_lead_ins:
                 clock = self.engine.clock()
                 with clock.part("led"):
                     (self.samples[name].lead_in_base,) = self._encode_lead_in(name, [ids])
                 self.lead_in_ms[name] = clock.parts["led"]
-        self.log.bases.update({sample.ids: sample.base for sample in arrived})
-        return arrived
+        self.log.bases.update({sample.ids: sample.base for sample in samples})
+        return samples
 
     def _base(self, name: str, ids: tuple[int, ...]) -> KVSegment:
         """An outside text's base: encoded once, for whatever request, place and order."""
-        known = self.log.bases.get(ids)
-        if known is not None:
-            return replace(known, context=f"encoded alone, {EARLIER}")
+        base = self.log.bases.get(ids)
+        if base is not None:
+            return replace(base, context=f"encoded alone, {EARLIER}")
         clock = self.engine.clock()
         with clock.part("base"):
             base = self.outside.encode(ids, self.engine.model.tokens.bos, "encoded alone")
@@ -119,7 +119,7 @@ class RequestState:
         return base
 
     def answer(self, agent: int, ids: tuple[int, ...], text: str, kv: KVSegment) -> Sample | None:
-        """Take an agent's answer with the KV its decoding left; None when nobody reads it or it is empty."""
+        """Add an agent's answer with the KV of its decoding; None when no agent reads it or it is empty."""
         name = self.pipeline.output(agent)
         self.ids[name] = ids
         read = any(hole.name == name for hole in self.pipeline.placeholders)
@@ -132,7 +132,7 @@ class RequestState:
         return {agent: self.ids[name] for agent, name in names.items() if name in self.ids}
 
     def tool_result(self, agent: int, text: str) -> Sample | None:
-        """Take what an agent's tool gave, an outside text; None when nobody reads it or it is empty."""
+        """Add the result of an agent's tool, an outside text; None when no agent reads it or it is empty."""
         name = self.pipeline.output(agent, "condition")
         if not any(hole.name == name for hole in self.pipeline.placeholders):
             return None
@@ -170,10 +170,10 @@ class RequestState:
             tokens = engine.model.tokens
             filled = {n: tokens.encode(t) for n, t in self.pipeline.stand_ins.items()}
             where = "the template with its holes filled by stand-ins"
-            prompt, known = self._template_bases(agent, filled, where)
-            self.log.prefix_bases[agent] = known
+            prompt, bases = self._template_bases(agent, filled, where)
+            self.log.prefix_bases[agent] = bases
             self.log.isolated_bases[agent] = {
-                s.name: known[s.name]
+                s.name: bases[s.name]
                 if s.start == 0
                 else engine.encode(prompt.span_ids(s), tokens.bos, "encoded alone")
                 for s in prompt.spans
@@ -195,7 +195,7 @@ class RequestState:
         }
 
     def charge(self, context: PromptInContext) -> float:
-        """Milliseconds of base encoding that this agent is the first to need."""
+        """Milliseconds of encoding bases that this agent is the first to read."""
         self.isolated_ms.clear()
         for name in context.samples:
             self.lead_in_ms.pop(name, None)
@@ -225,4 +225,4 @@ def record_offsets(
             continue
         pairs = {name: pair(name, sample.base)}
         pairs |= {f: pair(f, context.prefix_bases[f]) for f in context.followers(name)}
-        sample.add_offsets(context.prompt.agent, pairs, {seen: places[seen].start for seen in pairs})
+        sample.add_offsets(context.prompt.agent, pairs, {segment: places[segment].start for segment in pairs})

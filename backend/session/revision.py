@@ -1,12 +1,12 @@
 """A finished pinned run under other methods or options, from what its session still holds.
 
 Dense has read every prompt of a pinned run, and the log keeps what it saw: base KV and offsets. So what
-another method would decide, copy and correct follows from the log: a fresh instance lives through the history
-in order. The model forwards the tokens that a plan leaves to it and, once per changed method, dense's answer
-behind the method's cache. That gives errors, divergences and the first token that differs; only an answer
-that parts from dense's, or might by rounding, is decoded. What takes the model comes after what is known
-without it: decisions first, then errors, then answers and attention. Dense's own caches are read again once
-and kept for the next change of the same run, and so is what the last changes gave.
+another method would decide, copy and correct follows from the log: a fresh instance replays the history. The
+model forwards the tokens that a plan leaves to it and, once per changed method, dense's answer behind the
+method's cache. That gives errors, divergences and the first token that differs; only an answer that parts
+from dense's, or might by rounding, is decoded. Results come in the order of their cost: decisions first, then
+errors, then answers and attention. Dense's own caches are read again once and kept for the next change of the
+same run, as are the last changes' results.
 """
 
 import hashlib
@@ -36,18 +36,11 @@ from backend.records.events import Progress
 from backend.records.request import Decoding, MethodChoice, RunRequest
 from backend.records.run import COMPUTED, CORRECTED, REUSED, AttentionProbe, Outcome, RunRecord
 from backend.session.admission import Admission
-from backend.session.dense_reading import CarriedOut, DenseReading
+from backend.session.dense_reading import DenseReading, PlanResult
 from backend.session.outcomes import Forced, attention_of, cache_distance, outcome_of, same_request_notes
 from backend.session.pool_views import pool_views
 from backend.session.prompt_run import own_context, read_densely
-from backend.session.streams import (
-    AnsweredRequest,
-    MethodInstance,
-    MethodRun,
-    PromptRun,
-    Stream,
-    stream_key,
-)
+from backend.session.streams import AnsweredRequest, MethodInstance, MethodRun, PromptRun, Stream, stream_key
 from backend.session.tensors import past_of
 from backend.session.workspace import Workspace
 
@@ -76,10 +69,7 @@ class Revised:
 
 
 def revise(
-    session: Workspace,
-    record: RunRecord,
-    request: RunRequest,
-    cancel: threading.Event | None = None,
+    session: Workspace, record: RunRecord, request: RunRequest, cancel: threading.Event | None = None
 ) -> Generator[Progress | Revised, None, None]:
     """Give a record the columns of ``request``; ends with all of them decoded.
 
@@ -94,7 +84,7 @@ def revise(
             methods cannot be replayed.
         RunCancelled: ``cancel`` was set.
     """
-    began = time.perf_counter()
+    start = time.perf_counter()
     (dense, _), *choices = Admission(session).choices(request)
     stream = session.streams.get(stream_key(request, dense))
     past = past_of(session.streams, record)
@@ -103,22 +93,22 @@ def revise(
             "What this run stored is no longer held, or more than its methods was changed. Run it again.",
             field="run",
         )
-    kept = {choice.label: same for choice, options in choices if (same := _same(record, choice, options))}
-    changed = [one for one in choices if one[0].label not in kept]
+    sources = {c.label: source for c, options in choices if (source := _same(record, c, options))}
+    changed = [(choice, options) for choice, options in choices if choice.label not in sources]
     for choice, _ in changed:
-        if why := method_class(choice.name).not_replayed:
-            raise OptionError(f"{choice.label} needs a run: {why}.", field="methods")
+        if reason := method_class(choice.name).not_replayed:
+            raise OptionError(f"{choice.label} needs a run: {reason}.", field="methods")
     work = _Revision(session, record, request, stream, past, cancel)
     runs = work.runs(changed)
-    rows, unread = work.plan(runs)
-    if unread:
-        yield Revised(work.record(kept, rows, began), unread | work.unsure, unread)
-    rows |= work.read({label: runs[label] for _, label in unread})
+    rows, planned = work.plan(runs)
+    if planned:
+        yield Revised(work.record(sources, rows, start), planned | work.undecoded, planned)
+    rows |= work.read({label: runs[label] for _, label in planned})
     pending = work.compare(rows)
-    if pending or not work.attended(rows):
-        yield Revised(work.record(kept, rows, began), pending)
+    if pending or not work.has_attention(rows):
+        yield Revised(work.record(sources, rows, start), pending)
     work.decode([rows[label][agent] for agent, label in sorted(pending)])
-    yield Revised(work.record(kept, rows, began, whole=True), whole=True)
+    yield Revised(work.record(sources, rows, start, whole=True), whole=True)
 
 
 def _same(record: RunRecord, choice: MethodChoice, options: Options) -> str:
@@ -146,15 +136,15 @@ class _Revision:
         self.state = session.request_state(request, stream)
         for context in past.contexts:
             self.state.samples.update(context.samples)
-        self.unsure = frozenset[Place]()  # answers that are to be decoded
-        self.done: dict[Place, CarriedOut] = {}
+        self.undecoded = frozenset[Place]()  # answers that are to be decoded
+        self.results: dict[Place, PlanResult] = {}
         self.keys: dict[Place, Hashable] = {}  # of what may be taken over
 
     @property
     def reading(self) -> DenseReading:
         """Dense's caches; read at first where no earlier change of the run did."""
         if not self.is_read:
-            self.session.reading = self._read()
+            self.session.reading = self._read_dense()
         assert self.session.reading is not None
         return self.session.reading
 
@@ -169,7 +159,7 @@ class _Revision:
         method = method_class(choice.name)(options)
         return MethodRun(choice, options, self.stream, self.state, MethodInstance(method), method)
 
-    def _read(self) -> DenseReading:
+    def _read_dense(self) -> DenseReading:
         """Dense's caches, and its logits along its answers."""
         reading = DenseReading(self.past)
         choice = MethodChoice("dense", {}, self.reference)
@@ -180,8 +170,8 @@ class _Revision:
             engine, outcome = self._engine(agent), self.before.outcome(agent, self.reference)
             prefill = read_densely(engine, context, outcome.reason)
             ids = tuple(outcome.token_ids.tolist())
-            fed = ids if outcome.stopped else ids[:-1]
-            logits = engine.teacher_force([prefill], fed)[0]
+            answer = ids if outcome.stopped else ids[:-1]
+            logits = engine.teacher_force([prefill], answer)[0]
             best = logits.topk(2).values
             nothing = prefill.cache.segment(0, 0, engine.model.rotation, exact=True, context="")
             leads = tuple((best[:, 0] - best[:, 1]).tolist())
@@ -191,11 +181,11 @@ class _Revision:
             clock = Clock()
             for part, ms in outcome.timing.parts_ms.items():
                 clock.add(part, ms)
-            reading.plain[agent] = CarriedOut(prefill, clock, logits)
+            reading.plain[agent] = PlanResult(prefill, clock, logits)
         return reading
 
     def runs(self, changed: Sequence[Choice]) -> dict[str, MethodRun]:
-        """A fresh instance of every changed method, which has lived through all requests before this one."""
+        """A fresh instance of every changed method, which has replayed all requests before this one."""
         if any(options.wants_lead_in for _, options in changed):
             self.state.encode_lead_ins()
         at = next(i for i, past in enumerate(self.stream.history) if past is self.past)
@@ -208,29 +198,30 @@ class _Revision:
         return out
 
     def plan(self, runs: Mapping[str, MethodRun]) -> tuple[Rows, frozenset[Place]]:
-        """What every changed method decides at every agent, with what an earlier change gave for that; where
-        none did, only the decisions are there."""
+        """Every changed method's rows, with the results of an earlier change with the same plan; and the
+        places where there are none, so that a row holds the decisions alone."""
         rows: Rows = {}
         planned = set()
-        for label, given in runs.items():
-            run = replace(given, method=given.method.fork())  # the other one goes on where prompts are read
-            of_label, clocks = rows.setdefault(label, {}), self._clocks()
-            for context, plan in self.past.through(run.method, self.stream.log, clocks):
+        for label, original in runs.items():
+            # the original goes on where prompts are read
+            run = replace(original, method=original.method.fork())
+            label_rows, clocks = rows.setdefault(label, {}), self._clocks()
+            for context, plan in self.past.plans(run.method, self.stream.log, clocks):
                 agent = context.prompt.agent
-                row = self._known(run, context, plan, clocks[agent]) if self.is_read else None
+                row = self._cached(run, context, plan, clocks[agent]) if self.is_read else None
                 if row is None:
                     planned.add((agent, label))
-                    row = self._only_planned(run, context, plan)
+                    row = self._planned_row(run, context, plan)
                 else:
                     self._answer(row)
-                of_label[agent] = row
+                label_rows[agent] = row
         return rows, frozenset(planned)
 
     def _clocks(self) -> dict[int, Clock]:
         return {context.prompt.agent: self.session.engine.clock() for context in self.past.contexts}
 
-    def _only_planned(self, run: MethodRun, context: PromptInContext, plan: Plan) -> PromptRun:
-        """A row of which nothing is read yet: tokens that may be computed again later count as copied."""
+    def _planned_row(self, run: MethodRun, context: PromptInContext, plan: Plan) -> PromptRun:
+        """A row that is planned and not read: tokens that may be computed again later count as copied."""
         model = self._engine(context.prompt.agent).model
         actions = np.full((model.info.layers, len(context.prompt.ids)), COMPUTED, dtype=np.uint8)
         for step in plan.steps:
@@ -243,74 +234,75 @@ class _Revision:
         return PromptRun(run, context, plan, prefill, Clock(), Decoded((), nothing, False, (), None))
 
     def read(self, runs: Mapping[str, MethodRun]) -> Rows:
-        """These methods at every agent, their prompts in the cache."""
+        """Read every agent's prompt under these methods."""
         rows: Rows = {}
         for label, run in runs.items():
             stop_if(self.cancel, STOPPED)
-            of_label, clocks = rows.setdefault(label, {}), self._clocks()
-            for context, plan in self.past.through(run.method, self.stream.log, clocks):
+            label_rows, clocks = rows.setdefault(label, {}), self._clocks()
+            for context, plan in self.past.plans(run.method, self.stream.log, clocks):
                 agent = context.prompt.agent
-                known = self._known(run, context, plan, clocks[agent])
-                of_label[agent] = known or self._carry_out(run, context, plan, clocks[agent])
+                row = self._cached(run, context, plan, clocks[agent])
+                label_rows[agent] = row or self._read_row(run, context, plan, clocks[agent])
         return rows
 
-    def _known(self, run: MethodRun, context: PromptInContext, plan: Plan, clock: Clock) -> PromptRun | None:
-        """A prompt in the cache as planned, where it is there already: an earlier change planned the same, or
-        the prompt is read afresh, which is dense's own cache in dense's time."""
+    def _cached(self, run: MethodRun, context: PromptInContext, plan: Plan, clock: Clock) -> PromptRun | None:
+        """The row of a plan whose result is kept: an earlier change planned the same, or nothing is copied,
+        so that cache and times are dense's own."""
         choice, agent = run.choice, context.prompt.agent
         planned = None if plan.plain else plan_key(plan)
         options = tuple(sorted((k, v) for k, v in choice.options.items() if k not in run.method.planned))
         key = None if planned is None else (choice.name, choice.exact, options, agent, planned)
         self.keys[agent, choice.label] = key
-        known = self.reading.plain[agent] if plan.plain else self.reading.carried_out.get(key)
-        if known is None:
+        result = self.reading.plain[agent] if plan.plain else self.reading.results.get(key)
+        if result is None:
             return None
-        self.done[agent, choice.label] = known
-        for part in known.clock.parts.keys() - clock.parts.keys():
-            clock.add(part, known.clock.parts[part])
-        return PromptRun(run, context, plan, replace(known.prefill, plan=plan), clock)
+        self.results[agent, choice.label] = result
+        for part in result.clock.parts.keys() - clock.parts.keys():
+            clock.add(part, result.clock.parts[part])
+        return PromptRun(run, context, plan, replace(result.prefill, plan=plan), clock)
 
-    def _carry_out(self, run: MethodRun, context: PromptInContext, plan: Plan, clock: Clock) -> PromptRun:
+    def _read_row(self, run: MethodRun, context: PromptInContext, plan: Plan, clock: Clock) -> PromptRun:
         choice, agent = run.choice, context.prompt.agent
         method = patched(run.method, choice.exact, agent)
         prefill = self._engine(agent).execute(context.prompt, plan, clock, method=method, context=context)
-        if prefill.plan is not plan:  # it ended in a fallback of its own
+        if prefill.plan is not plan:  # the method fell back to dense
             self.keys[agent, choice.label] = None
         return PromptRun(run, context, prefill.plan, prefill, clock)
 
     @torch.inference_mode()
     def compare(self, rows: Rows) -> frozenset[Place]:
-        """Read off every method's logits along dense's answer how far its own is the same; which answers are
-        still to be decoded."""
-        self.unsure = frozenset()
+        """Compare every method's logits along dense's answer; the answers that are still to be decoded."""
+        self.undecoded = frozenset()
         for agent, dense in self.reading.rows.items():
             stop_if(self.cancel, STOPPED)
-            of_agent = [by_agent[agent] for by_agent in rows.values() if agent in by_agent]
-            left = [row for row in of_agent if (agent, row.run.choice.label) not in self.done]
-            if left:
+            agent_rows = [by_agent[agent] for by_agent in rows.values() if agent in by_agent]
+            new_rows = [row for row in agent_rows if (agent, row.run.choice.label) not in self.results]
+            if new_rows:
                 assert dense.decoded is not None
-                fed = dense.decoded.ids[: len(self.reading.logits[agent]) - 1]
-                forced = self._engine(agent).teacher_force([row.prefill for row in left], fed)
-                for row, logits in zip(left, forced, strict=True):
-                    self.done[agent, row.run.choice.label] = CarriedOut(row.prefill, row.clock, logits)
-            for row in of_agent:
+                answer = dense.decoded.ids[: len(self.reading.logits[agent]) - 1]
+                forced = self._engine(agent).teacher_force([row.prefill for row in new_rows], answer)
+                for row, logits in zip(new_rows, forced, strict=True):
+                    self.results[agent, row.run.choice.label] = PlanResult(row.prefill, row.clock, logits)
+            for row in agent_rows:
                 self._answer(row)
-        self.reading.keep({key: self.done[place] for place, key in self.keys.items() if key is not None})
-        return self.unsure
+        self.reading.keep({key: self.results[place] for place, key in self.keys.items() if key is not None})
+        return self.undecoded
 
     def _answer(self, row: PromptRun) -> None:
-        """Give a row its answer: one that is known from the same logits, else as far as they tell it."""
+        """Set a row's answer: the one decoded for the same logits, else the part that the logits
+        determine."""
         agent, label = row.context.prompt.agent, row.run.choice.label
         row.decoded = self.reading.decoded.get(self._key(row))
         if row.decoded is None:
             dense = self.reading.rows[agent].decoded
             assert dense is not None
-            row.decoded, sure = self._told(agent, dense, self.done[agent, label].logits)
+            row.decoded, sure = self._forced_answer(agent, dense, self.results[agent, label].logits)
             if not sure:
-                self.unsure |= {(agent, label)}
+                self.undecoded |= {(agent, label)}
 
-    def _told(self, agent: int, dense: Decoded, logits: Tensor) -> tuple[Decoded, bool]:
-        """An answer as far as ``logits`` along dense's tell it, and whether that is all of it."""
+    def _forced_answer(self, agent: int, dense: Decoded, logits: Tensor) -> tuple[Decoded, bool]:
+        """The part of an answer that ``logits`` along dense's determine, and whether it is the whole
+        answer."""
         if self.request.decoding.temperature > 0:
             return replace(dense, ids=(), stopped=False), False
         floor = self._floor(agent)
@@ -351,47 +343,41 @@ class _Revision:
                 row.decoded = self.reading.decoded[self._key(row)] = decoded
 
     def _key(self, row: PromptRun) -> tuple[int, bytes]:
-        """What an answer follows from: the agent, and what its cache makes of dense's answer."""
+        """The key of an answer: the agent, and a hash of the logits along dense's answer."""
         agent = row.context.prompt.agent
-        logits = self.done[agent, row.run.choice.label].logits.float().cpu().numpy()
+        logits = self.results[agent, row.run.choice.label].logits.float().cpu().numpy()
         return agent, hashlib.sha256(logits.tobytes()).digest()
 
     def _outcome(self, row: PromptRun) -> Outcome:
         agent = row.context.prompt.agent
         prompt = self.before.outcome(agent, self.reference).prompt
-        if (known := self.done.get((agent, row.run.choice.label))) is None:  # not read yet
+        if (result := self.results.get((agent, row.run.choice.label))) is None:  # not read yet
             return outcome_of(self._engine(agent), row, row, self.request, 0.0, prompt, None)
         engine, dense = self._engine(agent), self.reading.rows[agent]
-        if known.distance is None and self.request.probe_offsets:
-            known.distance = cache_distance(engine, row, dense)
-        forced = Forced(known.logits, self.reading.logits[agent], self._floor(agent))
-        return outcome_of(engine, row, dense, self.request, 0.0, prompt, forced, known.distance)
+        if result.distance is None and self.request.probe_offsets:
+            result.distance = cache_distance(engine, row, dense)
+        forced = Forced(result.logits, self.reading.logits[agent], self._floor(agent))
+        return outcome_of(engine, row, dense, self.request, 0.0, prompt, forced, result.distance)
 
-    def attended(self, rows: Rows) -> bool:
-        """Whether it is known where every answer was read from, or nobody asked."""
-        known = (
-            self.done[agent, label].answer == row.decoded.ids
+    def has_attention(self, rows: Rows) -> bool:
+        """Whether the attention of every answer is measured, or was not requested."""
+        present = (
+            self.results[agent, label].answer == row.decoded.ids
             for label, by_agent in rows.items()
             for agent, row in by_agent.items()
             if row.decoded is not None
         )
-        return not self.request.probe_attention or all(known)
+        return not self.request.probe_attention or all(present)
 
     def _attention(self, row: PromptRun, outcome: Outcome) -> tuple[AttentionProbe, ...]:
         agent, label = row.context.prompt.agent, row.run.choice.label
-        known, ids = self.done[agent, label], row.decoded.ids if row.decoded is not None else ()
-        if known.answer != ids:
-            known.attention = attention_of(self._engine(agent), [row], [outcome])
-            known.answer = ids
-        return tuple(replace(a, method=label) for a in known.attention)
+        result, ids = self.results[agent, label], row.decoded.ids if row.decoded is not None else ()
+        if result.answer != ids:
+            result.attention = attention_of(self._engine(agent), [row], [outcome])
+            result.answer = ids
+        return tuple(replace(a, method=label) for a in result.attention)
 
-    def record(
-        self,
-        kept: Mapping[str, str],
-        rows: Rows,
-        began: float,
-        whole: bool = False,
-    ) -> RunRecord:
+    def record(self, sources: Mapping[str, str], rows: Rows, start: float, whole: bool = False) -> RunRecord:
         """The record with its changed columns; ``whole``: with pools and attention, too."""
         before, labels = self.before, [m.label for m in self.request.methods if m.label != self.reference]
         new = {
@@ -403,30 +389,32 @@ class _Revision:
         for agent in before.agents:
             outcomes.append(before.outcome(agent, self.reference))
             for label in labels:
-                outcome = new.get((agent, label)) or before.outcome(agent, kept[label])
+                outcome = new.get((agent, label)) or before.outcome(agent, sources[label])
                 outcomes.append(replace(outcome, method=label))
-        named = {old: label for label, old in kept.items()}
+        label_of = {old: label for label, old in sources.items()}
         runs = [next(iter(by_agent.values())).run for by_agent in rows.values()]
-        pools = tuple(replace(p, method=named[p.method]) for p in before.pools if p.method in named)
-        views = tuple(replace(v, method=named[v.method]) for v in before.pool_views if v.method in named)
+        pools = tuple(replace(p, method=label_of[p.method]) for p in before.pools if p.method in label_of)
+        views = tuple(
+            replace(v, method=label_of[v.method]) for v in before.pool_views if v.method in label_of
+        )
         attention = tuple(
-            replace(a, method=named.get(a.method, a.method))
+            replace(a, method=label_of.get(a.method, a.method))
             for a in before.attention
-            if a.method in named or a.method == self.reference
+            if a.method in label_of or a.method == self.reference
         )
         if whole:
-            more = tuple(
+            new_pools = tuple(
                 replace(p, method=run.choice.label) for run in runs for p in run.method.pools(self.stream.log)
             )
-            pools += more
-            views += pool_views(runs, more) if self.request.probe_offsets else ()
+            pools += new_pools
+            views += pool_views(runs, new_pools) if self.request.probe_offsets else ()
         if whole and self.request.probe_attention:
             for agent in before.agents:
                 for label, by_agent in rows.items():
                     attention += self._attention(by_agent[agent], new[agent, label])
-        gone = {m.label for m in before.request.methods} - set(named)
+        removed = {m.label for m in before.request.methods} - set(label_of)
         notes = tuple(
-            n for n in before.notes if n.partition(":")[0] not in {*gone, *rows} and not n.startswith(NOTE)
+            n for n in before.notes if n.partition(":")[0] not in {*removed, *rows} and not n.startswith(NOTE)
         )
         earlier = next(
             (n.removeprefix(NOTE).removesuffix(TIMES).split(", ") for n in before.notes if NOTE in n), []
@@ -435,7 +423,7 @@ class _Revision:
             m.label: m.label.replace(m.name, method_class(m.name).title, 1) for m in self.request.methods
         }
         names = [title for label, title in titles.items() if label in rows or title in earlier]
-        said = (NOTE + ", ".join(names) + TIMES,) if names else ()
+        note = (NOTE + ", ".join(names) + TIMES,) if names else ()
         return replace(
             before,
             id=secrets.token_hex(8),
@@ -446,6 +434,6 @@ class _Revision:
             pool_views=views,
             attention=attention,
             shadow=(),
-            notes=notes + same_request_notes(runs) + said,
-            wall_ms=(time.perf_counter() - began) * 1e3,
+            notes=notes + same_request_notes(runs) + note,
+            wall_ms=(time.perf_counter() - start) * 1e3,
         )

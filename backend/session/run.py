@@ -64,33 +64,32 @@ class Run:
         self.surprisal: list[AgentSurprisal] = []
         self.shadow: tuple[ShadowCheck, ...] = ()
         self.tools: list[ToolUse] = []
-        self.unread: tuple[str, ...] = ()  # why attention was not measured
+        self.attention_notes: tuple[str, ...] = ()  # why attention was not measured
 
     def events(self, ends: Callable[[Outcome], bool] | None = None) -> Generator[Event, None, None]:
-        """What happens, ending with the record; see :meth:`backend.session.session.LabSession.run`."""
-        began, request = time.perf_counter(), self.request
+        """The run's events, ending with the record; see :meth:`backend.session.session.LabSession.run`."""
+        start, request = time.perf_counter(), self.request
         runs, values = self.admission.prepare(request)
         self.contexts = {run.choice.label: [] for run in runs}
         finished = False
         try:
             for state, members in states_of(runs):
-                arrived = state.start(values)
-                self._arrive(arrived, members)
+                self._arrive(state.start(values), members)
             notes = same_request_notes(runs)
-            going = runs
-            for done, agent in enumerate(request.pipeline.order):
-                new = yield from self._agent(going, agent, done)
+            active = runs
+            for index, agent in enumerate(request.pipeline.order):
+                new = yield from self._agent(active, agent, index)
                 if ends is not None:
-                    over = [ends(new[0])] * len(new) if request.mode == "pinned" else list(map(ends, new))
-                    going = [run for run, ended in zip(going, over, strict=True) if not ended]
-                    if not going:
+                    ended = [ends(new[0])] * len(new) if request.mode == "pinned" else list(map(ends, new))
+                    active = [run for run, is_over in zip(active, ended, strict=True) if not is_over]
+                    if not active:
                         break
             finished = True
         finally:
             self.session.settle(runs, self.contexts, finished, request.expected)
-        yield RunDone(self._record(runs, notes, began))
+        yield RunDone(self._record(runs, notes, start))
 
-    def _agent(self, runs: list[MethodRun], agent: int, done: int) -> Generator[Event, None, list[Outcome]]:
+    def _agent(self, runs: list[MethodRun], agent: int, index: int) -> Generator[Event, None, list[Outcome]]:
         """One agent reads, answers and uses its tool, under every method; ends with its outcomes."""
         request, scheduler = self.request, self.session.scheduler
         stop_if(self.cancel)
@@ -99,7 +98,7 @@ class Run:
         rows = []
         for run in runs:
             label = run.choice.label
-            yield Progress(f"{name}: {label} is reading", done, len(request.pipeline.order), agent, label)
+            yield Progress(f"{name}: {label} is reading", index, len(request.pipeline.order), agent, label)
             stop_if(self.cancel)
             rows.append(self.prefill(run, agent))
             self.contexts[label].append(rows[-1].context)
@@ -107,43 +106,35 @@ class Run:
         self.session.finish(rows)
         self.concurrent = self.concurrent or scheduler.going > 1
         engine = self.session.engine_of(request, agent)
-        new = outcomes_of(engine, rows, request, decode_ms, self.prompts, self.offsets)
-        self.outcomes += new
+        outcomes = outcomes_of(engine, rows, request, decode_ms, self.prompts, self.offsets)
+        self.outcomes += outcomes
         if request.probe_offsets:
-            prompt, answer = rows[0].context.prompt, new[0].token_ids.tolist()
-            self.surprisal.append(agent_surprisal(engine.model, prompt, new[0].prompt, answer))
+            prompt, answer = rows[0].context.prompt, outcomes[0].token_ids.tolist()
+            self.surprisal.append(agent_surprisal(engine.model, prompt, outcomes[0].prompt, answer))
         if request.probe_attention:
             try:
-                self.attention += attention_of(engine, rows, new)
-            except ModelError as error:  # a family that cannot be watched; the run is none the worse
-                self.unread = (str(error),)
+                self.attention += attention_of(engine, rows, outcomes)
+            except ModelError as error:  # this family's attention cannot be read; the run goes on
+                self.attention_notes = (str(error),)
         for state, members in states_of(runs):
             self._answer(state, members, next(r for r in rows if r.run is members[0]), agent)
-        yield AgentDone(agent, tuple(new))
+        yield AgentDone(agent, tuple(outcomes))
         if request.shadow and agent == request.pipeline.final:
-            self.shadow = shadow_checks(engine, rows, new, request)
-        return new
+            self.shadow = shadow_checks(engine, rows, outcomes, request)
+        return outcomes
 
     def _answer(self, state: RequestState, members: list[MethodRun], row: PromptRun, agent: int) -> None:
-        """An agent's answer, and what its tool makes of it, to those who read them."""
+        """Add an agent's answer and its tool's result to the request state."""
         assert row.decoded is not None
-        _, arrived, tool_result = take_answer(state, agent, row.decoded)
-        if tool_result:
+        _, samples, result = take_answer(state, agent, row.decoded)
+        if result:
             tool, label = self.request.pipeline.agent(agent).tool, members[0].choice.label
             self.tools.append(
-                ToolUse(
-                    agent,
-                    label,
-                    tool,
-                    tool_result.text,
-                    tool_result.ok,
-                    tool_result.reason or "",
-                    tool_result.wall_ms,
-                )
+                ToolUse(agent, label, tool, result.text, result.ok, result.reason or "", result.wall_ms)
             )
-        self._arrive(arrived, members)
+        self._arrive(samples, members)
 
-    def _record(self, runs: list[MethodRun], notes: tuple[str, ...], began: float) -> RunRecord:
+    def _record(self, runs: list[MethodRun], notes: tuple[str, ...], start: float) -> RunRecord:
         pools = tuple(
             replace(p, method=run.choice.label) for run in runs for p in run.method.pools(run.stream.log)
         )
@@ -158,10 +149,10 @@ class Run:
             offsets=tuple(self.offsets),
             pools=pools,
             pool_views=pool_views(runs, pools) if self.request.probe_offsets else (),
-            wall_ms=(time.perf_counter() - began) * 1e3,
+            wall_ms=(time.perf_counter() - start) * 1e3,
             notes=notes
             + weights_notes(self.request, self.outcomes, self.prompts)
-            + self.unread
+            + self.attention_notes
             + ((SMALLER,) if self.small else ())
             + ((self.session.concurrent_note,) if self.concurrent else ()),
             tools=tuple(self.tools),
@@ -222,7 +213,7 @@ class Run:
         decoding = replace(request.decoding, max_new_tokens=self.session.answer_limit(request, agent))
         for row in rows:
             row.run.state.charge(row.context)
-        began = time.perf_counter()
+        start = time.perf_counter()
         steps = self.session.engine_of(request, agent).decode_steps(
             [r.prefill for r in rows],
             decoding,
@@ -231,7 +222,7 @@ class Run:
             scheduler=session.scheduler,
             wait=session.pauses_before_decode,
         )
-        told_lengths = [-1] * len(rows)
+        lengths = [-1] * len(rows)
         with closing(steps):
             if session.pauses_before_decode:
                 next(steps)
@@ -242,9 +233,9 @@ class Run:
                 except StopIteration as end:
                     for row, decoded in zip(rows, end.value, strict=True):
                         row.decoded = decoded
-                    return (time.perf_counter() - began) * 1e3
+                    return (time.perf_counter() - start) * 1e3
                 stop_if(self.cancel)
                 for index, row in enumerate(rows):
-                    if len(ids[index]) != told_lengths[index]:
-                        told_lengths[index] = len(ids[index])
+                    if len(ids[index]) != lengths[index]:
+                        lengths[index] = len(ids[index])
                         yield TextSoFar(agent, row.run.choice.label, session.model.tokens.decode(ids[index]))

@@ -38,7 +38,7 @@ class LabSession(Workspace):
 
     @property
     def admission(self) -> Admission:
-        """Checks what is asked, and makes room for it."""
+        """Checks requests, and makes room for them."""
         return Admission(self)
 
     @property
@@ -58,8 +58,8 @@ class LabSession(Workspace):
         Args:
             request: what to run.
             cancel: stops it at its next step.
-            ends: says of an agent's outcome that no further agent runs, under this method; pinned, where all
-                methods go dense's way, under any.
+            ends: whether no further agent runs after an outcome: under this method or, pinned, where all
+                follow dense, under any.
 
         Raises:
             LabError: the request cannot be run; nothing was remembered of it.
@@ -108,8 +108,7 @@ class LabSession(Workspace):
         return self.warming.warm_up_is_cached(request, examples)
 
     def measure(self, work: Callable[[], Iterator[Any]]) -> Generator[Any, None, None]:
-        """A measurement: one request of the visitor, within its account of memory, and told when that runs
-        out."""
+        """Run a measurement as one request of the visitor, within its account of memory."""
 
         def attempt(small: bool) -> Generator[Any, None, None]:
             yield from work()
@@ -136,21 +135,21 @@ class LabSession(Workspace):
         return tuple(out)
 
     def _with_retry(
-        self, attempt: Callable[[bool], Generator[Any, None, None]], again: Progress | None = None
+        self, attempt: Callable[[bool], Generator[Any, None, None]], notice: Progress | None = None
     ) -> Generator[Any, None, None]:
         """Work within the account of memory; see :func:`backend.cache.memory_budget.with_retry`."""
-        every = (self.engine, *self.others.values())
+        engines = (self.engine, *self.others.values())
 
         def sized(small: bool) -> Generator[Any, None, None]:
-            for engine in every:
+            for engine in engines:
                 engine.one_by_one = small
             yield from attempt(small)
 
         with self.memory.running(self):
             try:
-                yield from with_retry(sized, self._free, again)
+                yield from with_retry(sized, self._free, notice)
             finally:
-                for engine in every:
+                for engine in engines:
                     engine.one_by_one = False
                 self._held, self.used = self.bytes, time.monotonic()
 

@@ -1,6 +1,6 @@
 """Shadow dense: a sampled share of the served answers is checked against dense, afterwards.
 
-Nobody who serves with reuse knows how often it changed a verdict, for nobody computes the other one. Here a
+Serving with reuse does not show how often it changes a verdict, for the dense one is not computed. Here a
 request is drawn with a known probability, independently of what it is; once its answer is given, the last
 agent's very prompt is read densely and answered again. The share that differs among those checked estimates
 the share that differs among all (without bias, for being drawn depends on nothing else), with an exact
@@ -83,22 +83,22 @@ def shadow_checks(
     limit = request.pipeline.agent(outcomes[0].agent).max_new_tokens
     decoding = replace(request.decoding, max_new_tokens=min(limit, request.decoding.max_new_tokens))
     out = []
-    for row, served in zip(rows, outcomes, strict=True):
+    for row, outcome in zip(rows, outcomes, strict=True):
         if row.run.choice.reference:
             continue
-        ids, began, before = row.context.prompt.ids, time.perf_counter(), engine.forwarded_tokens
+        ids, start, forwarded = row.context.prompt.ids, time.perf_counter(), engine.forwarded_tokens
         if row.plan.plain:
-            dense_texts.setdefault(ids, served.text)
+            dense_texts.setdefault(ids, outcome.text)
         elif ids not in dense_texts:
             prefill = engine.execute(row.context.prompt, dense_plan(row.context.prompt, "checked"), Clock())
             [decoded] = engine.decode([prefill], decoding)
             dense_texts[ids] = engine.model.tokens.decode(decoded.ids)
         dense_answer = extract_answer(dense_texts[ids], request.pipeline.scoring)
-        flipped = served.answer != dense_answer
-        if dense_answer is None and served.answer is None:
-            flipped = served.text != dense_texts[ids]
-        wall_ms, cost = (time.perf_counter() - began) * 1e3, engine.forwarded_tokens - before
+        flipped = outcome.answer != dense_answer
+        if dense_answer is None and outcome.answer is None:
+            flipped = outcome.text != dense_texts[ids]
+        wall_ms, cost = (time.perf_counter() - start) * 1e3, engine.forwarded_tokens - forwarded
         out.append(
-            ShadowCheck(served.agent, served.method, dense_answer, flipped, cost, wall_ms if cost else 0.0)
+            ShadowCheck(outcome.agent, outcome.method, dense_answer, flipped, cost, wall_ms if cost else 0.0)
         )
     return tuple(out)

@@ -1,12 +1,11 @@
 """Pools that public texts have filled, kept once for all sessions of a model.
 
-Who opens a lab mostly presses *Run* on a scenario as it stands, and the first thing that happens is that the
-same requests of its set are computed to fill the anchor pools. What they leave is the same for everybody, so
-it is computed for the first who asks, and the others are given copies: logs of their own, in which nobody
-else writes or reads, as if they had computed them.
+Most visitors run a scenario as it ships, and the same requests of its set fill the anchor pools first. So the
+first session computes them, and the others get copies of its log. Each copy is a session's own, as if it had
+computed it.
 
-Only texts that are public belong here, since how fast a pool fills tells whether somebody filled the same one
-before. The caller says so (``shared`` of :meth:`backend.session.session.LabSession.warm_up`).
+Only public texts belong here: how fast a pool fills shows whether another session filled the same one before.
+The caller says so (``shared`` of :meth:`backend.session.session.LabSession.warm_up`).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class WarmUpCache:
     """Streams by what was sent through them, the longest unused given up first.
 
     For the account of memory (:class:`backend.cache.memory_budget.Holder`) it is a session that never runs:
-    what it keeps is given up when a session needs the room.
+    it is emptied when a session needs the room.
     """
 
     def __init__(self, budget_bytes: int = WARM_UP_BYTES) -> None:
@@ -45,7 +44,7 @@ class WarmUpCache:
 
     @staticmethod
     def on(model: LoadedModel) -> WarmUpCache:
-        """That of all sessions of a loaded model."""
+        """The cache of a loaded model, for all its sessions."""
         return _BY_MODEL.setdefault(model.module, WarmUpCache())
 
     @property
@@ -64,7 +63,7 @@ class WarmUpCache:
             self._streams.clear()
 
     def size(self, key: Key) -> int | None:
-        """Bytes of what the requests of ``key`` left; None if nobody sent them before."""
+        """Bytes of the stream of ``key``; None if there is none."""
         with self._guard:
             return self._streams[key][1] if key in self._streams else None
 
@@ -72,7 +71,7 @@ class WarmUpCache:
         """Keep a copy of a stream that a warm-up and nothing else went through; ``complete`` adds to it."""
         if key in self._streams or stream.log.bytes > self.budget_bytes:
             return
-        copy = copied(stream, "ready", self.budget_bytes, None)
+        copy = copy_stream(stream, "ready", self.budget_bytes, None)
         complete(copy)
         size = copy.bytes
         with self._guard:
@@ -82,14 +81,14 @@ class WarmUpCache:
                 self._streams.popitem(last=False)
 
     def copy(self, key: Key, domain: str, budget_bytes: int, engine: Engine) -> Stream | None:
-        """What the requests of ``key`` left, as a stream of a trust domain; None if it is not there."""
+        """The stream of ``key``, copied for a trust domain; None if there is none."""
         with self._guard:
             stream, _ = self._streams.get(key, (None, 0))
             if stream is None:
                 return None
             self._streams.move_to_end(key)
             self.used = time.monotonic()
-        return copied(stream, domain, budget_bytes, engine)
+        return copy_stream(stream, domain, budget_bytes, engine)
 
 
 def warm_up_key(stream: str, examples: Sequence[Example]) -> Key:
@@ -99,7 +98,7 @@ def warm_up_key(stream: str, examples: Sequence[Example]) -> Key:
     )
 
 
-def copied(stream: Stream, domain: str, budget_bytes: int, engine: Engine | None) -> Stream:
+def copy_stream(stream: Stream, domain: str, budget_bytes: int, engine: Engine | None) -> Stream:
     """A stream's log and history on memory of their own. Methods find their pools in the history.
 
     Args:

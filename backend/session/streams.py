@@ -22,10 +22,10 @@ from backend.session.request_state import RequestState
 
 @dataclass
 class MethodInstance:
-    """One method choice in a stream: its instance and how much of the history it has processed."""
+    """One method choice in a stream: its instance, and how many requests of the history it has processed."""
 
     method: Method
-    seen: int = 0
+    position: int = 0
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,16 @@ class AnsweredRequest:
         """Numbers of the samples that its prompts hold."""
         return {sample.number for context in self.contexts for sample in context.samples.values()}
 
-    def through(
+    def plans(
         self, method: Method, log: SampleLog, clocks: Mapping[int, Clock] | None = None
     ) -> Iterator[tuple[PromptInContext, Plan]]:
-        """Let a method live through the request: what it decides at each agent, without the model.
-        ``clocks``, by agent, get ``gate`` and what planning notes."""
+        """Replay the request: the method's plan at each agent, without the model. ``clocks``, by agent, get
+        ``gate`` and the parts of planning."""
         for context, clock in self._prompts(method, log, clocks or {}):
             yield context, method.plan(context, log, clock)
 
     def replay(self, method: Method, log: SampleLog) -> None:
-        """The same where nobody wants to know the decisions: what they left in the method alone."""
+        """The same for the method's state alone, without the plans."""
         for context, _ in self._prompts(method, log, {}):
             method.replay(context, log)
 
@@ -59,15 +59,15 @@ class AnsweredRequest:
         self, method: Method, log: SampleLog, clocks: Mapping[int, Clock]
     ) -> Iterator[tuple[PromptInContext, Clock]]:
         """The prompts in running order, each when all its texts have arrived; the method then plans it."""
-        arrived: set[int] = set()
+        numbers: set[int] = set()
         samples = [sample for context in self.contexts for sample in context.samples.values()]
         first = [sample for sample in samples if Placeholder(sample.placeholder).kind == "question"]
         for context in self.contexts:
             clock = clocks.get(context.prompt.agent) or Clock()
             with clock.part("gate"):
                 for sample in (*first, *context.samples.values()):
-                    if sample.number not in arrived:
-                        arrived.add(sample.number)
+                    if sample.number not in numbers:
+                        numbers.add(sample.number)
                         method.on_event(Arrived(sample), log)
             yield context, clock
         method.on_event(Finished(), log)
@@ -87,9 +87,9 @@ class Stream:
         """The method instance of a choice, brought up to date by replaying what it has not seen."""
         key = json.dumps([choice.name, [(f.name, getattr(options, f.name)) for f in fields(options)]])
         instance = self.instances.setdefault(key, MethodInstance(method_class(choice.name)(options)))
-        while instance.seen < len(self.history):
-            self.history[instance.seen].replay(instance.method, self.log)
-            instance.seen += 1
+        while instance.position < len(self.history):
+            self.history[instance.position].replay(instance.method, self.log)
+            instance.position += 1
         return instance
 
     @property
@@ -103,7 +103,7 @@ class Stream:
         return sum(instance.method.held_bytes for instance in self.instances.values())
 
     def _method_bytes_of(self, number: int) -> int:
-        """Those of them that go with an observation."""
+        """Bytes of them that belong to one observation."""
         return sum(instance.method.held_of(number) for instance in self.instances.values())
 
     def needed(self) -> set[int]:
@@ -112,24 +112,19 @@ class Stream:
 
     def shrink(self) -> None:
         """Keep log and methods within the log's budget; requests that lost an observation leave the history.
-        What methods can find again when it is next read goes first."""
+        What methods can compute again goes first."""
         for instance in self.instances.values():
-            over = self.bytes - self.log.budget_bytes
-            if over > 0:
-                instance.method.shrink(max(0, instance.method.held_bytes - over))
-        dropped = set(self.log.shrink(self.needed(), self._method_bytes, self._method_bytes_of))
-        if dropped:
-            kept = [
-                (index, request)
-                for index, request in enumerate(self.history)
-                if not request.sample_numbers & dropped
-            ]
-            gone = set(range(len(self.history))) - {index for index, _ in kept}
+            excess = self.bytes - self.log.budget_bytes
+            if excess > 0:
+                instance.method.shrink(max(0, instance.method.held_bytes - excess))
+        lost = set(self.log.shrink(self.needed(), self._method_bytes, self._method_bytes_of))
+        if lost:
+            removed = {i for i, request in enumerate(self.history) if request.sample_numbers & lost}
             for instance in self.instances.values():
-                instance.seen -= sum(1 for index in gone if index < instance.seen)
-                instance.method.forget(dropped)
-            self.history = [request for _, request in kept]
-            self.forgotten += len(gone)
+                instance.position -= sum(i < instance.position for i in removed)
+                instance.method.forget(lost)
+            self.history = [request for i, request in enumerate(self.history) if i not in removed]
+            self.forgotten += len(removed)
             self.log.trim(self._method_bytes)
 
 
@@ -142,7 +137,7 @@ class MethodRun:
     stream: Stream
     state: RequestState
     instance: MethodInstance
-    method: Method  # a fork of the slot's, which it replaces when the request is finished
+    method: Method  # a fork of the instance's, which it replaces when the request is finished
     clock: Clock | None = None  # of the next prompt: what has been spent on it so far
 
 
@@ -159,7 +154,7 @@ class PromptRun:
 
 
 def pipeline_hash(pipeline: Pipeline) -> str:
-    """Identity of what a pipeline's prompts look like; pools do not outlive an edit."""
+    """A hash of the pipeline; pools do not outlive an edit."""
     return hashlib.sha256(json.dumps(as_json(pipeline), sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -172,7 +167,7 @@ def stream_key(request: RunRequest, choice: MethodChoice) -> str:
 
 
 def states_of(runs: list[MethodRun]) -> list[tuple[RequestState, list[MethodRun]]]:
-    """The distinct flows with the lanes that share them."""
+    """The distinct request states, each with the method runs that share it."""
     groups: dict[int, tuple[RequestState, list[MethodRun]]] = {}
     for run in runs:
         groups.setdefault(id(run.state), (run.state, []))[1].append(run)

@@ -44,8 +44,8 @@ def run_study(session: LabSession, request: object, cancel: Cancel) -> Iterator[
     if function is None:
         names = ", ".join(sorted(kind.__name__ for kind in STUDIES))
         raise OptionError(f"There is no study for {show(request)}; there are studies for {names}.")
-    known = {
+    arguments = {
         "session": session, "model": session.model, "request": request, "cancel": cancel,
         "budget_bytes": session.budget_bytes, "clock": session.engine.clock(),
     }  # fmt: skip
-    return function(**{name: known[name] for name in inspect.signature(function).parameters})
+    return function(**{name: arguments[name] for name in inspect.signature(function).parameters})

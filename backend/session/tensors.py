@@ -41,10 +41,10 @@ def run_tensors(streams: Mapping[str, Stream], record: RunRecord) -> dict[str, T
             add(f"base/agent {agent}/{segment}", base.keys, base.values)
         for name, sample in context.samples.items():
             add(f"base/{name}", sample.base.keys, sample.base.values)
-            seen = sample.offsets.get(agent)
-            if seen is not None:
-                add(f"offset/agent {agent}/{name}", seen.placeholder.keys, seen.placeholder.values)
-                for segment, offset in seen.followers.items():
+            entry = sample.offsets.get(agent)
+            if entry is not None:
+                add(f"offset/agent {agent}/{name}", entry.placeholder.keys, entry.placeholder.values)
+                for segment, offset in entry.followers.items():
                     add(f"offset/agent {agent}/{segment} behind {name}", offset.keys, offset.values)
     return out
 
@@ -83,7 +83,7 @@ def tensor_file(streams: Mapping[str, Stream], record: RunRecord, limit_bytes: i
 
 
 def past_of(streams: Mapping[str, Stream], record: RunRecord) -> AnsweredRequest | None:
-    """The request of the session's logs that the record tells of: the latest with exactly its prompts."""
+    """The latest request of the session's logs with exactly the record's prompts."""
     dense = record.request.methods[0]
     stream = streams.get(stream_key(record.request, dense))
     if stream is None:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 
-from backend.base.cancel import stop_if, stoppable
+from backend.base.cancel import drained, stop_if, stoppable
 from backend.base.errors import BudgetError
 from backend.cache.memory_budget import out_of_memory, release
 from backend.cache.samples import PromptInContext
@@ -50,7 +50,7 @@ class WarmUp:
         )
 
     def _warm_keys(self, request: RunRequest, examples: Sequence[Example]) -> tuple[Key, str]:
-        """By which a pinned warm-up is kept, and the stream that it fills."""
+        """The cache key of a pinned warm-up, and the key of the stream that it fills."""
         stream = stream_key(request, DENSE)
         return warm_up_key(stream, examples), stream
 
@@ -73,11 +73,8 @@ class WarmUp:
                 yield Progress(
                     f"Warming up with request {number + 1} of {len(examples)}", number, len(examples)
                 )
-                run = Run(
-                    self.session, self.admission, replace(bare, values=dict(example.values)), cancel, small
-                )
-                for event in run.events():
-                    assert event is not None
+                warming = replace(bare, values=dict(example.values))
+                drained(Run(self.session, self.admission, warming, cancel, small).events())
             return
         batch = 1 if small else WARM_BATCH
         for at in range(0, len(examples), batch):
@@ -85,36 +82,33 @@ class WarmUp:
             progress = Progress(f"Warming up with requests {at + 1} to {at + len(part)}", at, len(examples))
             yield progress
             for _ in self._warm_batch(bare, part, cancel):
-                yield progress  # lets others in between
+                yield progress  # lets other sessions work
         if shared and not small:
             self._keep_cached(request, examples)
 
     def _take_cached(self, request: RunRequest, examples: Sequence[Example]) -> bool:
-        """Begin with a copy of what the examples left, if it is there and there is room; else with nothing,
-        for what a cancelled run leaves in a log is not everybody's."""
+        """Begin with a copy of the examples' stream, if there is one and room for it; else with an empty
+        stream, for a cancelled run may have left something in the log."""
         key, stream = self._warm_keys(request, examples)
-        session = self.session
+        session, cache = self.session, WarmUpCache.on(self.session.model)
         session.streams.pop(stream, None)
-        cache = WarmUpCache.on(self.session.model)
         size = cache.size(key)
-        if size is None or size > self.session.budget_bytes:
+        if size is None or size > session.budget_bytes:
             return False
         try:
-            self.session.memory.make_room(
-                self.session, min(self.session.bytes + size, self.session.budget_bytes), 0
-            )
+            session.memory.make_room(session, min(session.bytes + size, session.budget_bytes), 0)
         except BudgetError:
             return False
-        copied_stream = cache.copy(key, self.session.id, self.session.budget_bytes, self.session.engine)
-        if copied_stream is None:  # given up to make the room
+        copy = cache.copy(key, session.id, session.budget_bytes, session.engine)
+        if copy is None:  # dropped to make room
             return False
-        self.session.streams[stream] = copied_stream
-        self.session.drop_idle({id(copied_stream)})
+        session.streams[stream] = copy
+        session.drop_idle({id(copy)})
         return True
 
     def _keep_cached(self, request: RunRequest, examples: Sequence[Example]) -> None:
-        """Keep a whole warm-up for the others, where that takes nothing from anybody. The texts are encoded
-        behind their lead-ins as well, so that nobody waits for it who sets a method as shipped."""
+        """Keep a complete warm-up for other sessions, if memory is spare. The texts are encoded behind their
+        lead-ins as well, for methods as shipped."""
         key, name = self._warm_keys(request, examples)
         stream = self.session.streams.get(name)
         if stream is None or stream.forgotten or len(stream.history) != len(examples):
@@ -122,12 +116,12 @@ class WarmUp:
         if not self.session.memory.spare(stream.bytes + stream.log.most_lead_in_bytes):
             return
 
-        def with_lead_ins(kept: Stream) -> None:
-            self.session.request_state(request, kept).encode_lead_ins()
+        def with_lead_ins(copy: Stream) -> None:
+            self.session.request_state(request, copy).encode_lead_ins()
 
         try:
             WarmUpCache.on(self.session.model).keep(key, stream, with_lead_ins)
-        except Exception as error:  # the warm-up is done, whatever becomes of its copy
+        except Exception as error:  # the warm-up itself is complete without its copy
             if not out_of_memory(error):
                 raise
             release()

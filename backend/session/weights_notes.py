@@ -14,10 +14,9 @@ from backend.records.run import COMPUTED, RECOMPUTED, Outcome
 def foreign(pipeline: Pipeline, agent: int, name: str) -> bool:
     """Was a placeholder's cache computed by other weights than its reader's?"""
     hole = Placeholder(name)
-    written = pipeline.fills(hole) and hole.kind == "agent" and hole.agent is not None
-    source = (
-        pipeline.agent(hole.agent).model if written and hole.agent is not None else pipeline.outside_model
-    )
+    source = pipeline.outside_model
+    if hole.kind == "agent" and hole.agent is not None and pipeline.fills(hole):
+        source = pipeline.agent(hole.agent).model
     return source != pipeline.agent(agent).model
 
 
@@ -33,9 +32,9 @@ def weights_notes(
     others = [a for a in pipeline.agents if a.model]
     if len({a.model for a in pipeline.agents}) == 1:
         return ()  # whatever is exchanged, the same weights computed it
-    who = ", ".join(f"agent {agent_label(a.id)} on {a.model!r}" for a in others)
+    agents = ", ".join(f"agent {agent_label(a.id)} on {a.model!r}" for a in others)
     notes = [
-        f"Weights differ: {who}. Their caches and the others' are exchanged although each would compute "
+        f"Weights differ: {agents}. Their caches and the others' are exchanged although each would compute "
         "them otherwise; the errors hold that difference too."
     ]
     for label in dict.fromkeys(o.method for o in outcomes):

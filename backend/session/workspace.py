@@ -45,7 +45,7 @@ class Workspace:
         ModelError: the caches of some of ``others`` do not fit the model.
     """
 
-    #: Whether a run tells ``READ`` before its first token, so that others may be decoded with it from there.
+    #: Whether a run yields ``PROMPTS_READ`` before its first token, so that others may be decoded with it.
     pauses_before_decode = False
     #: The note of a run that was not alone.
     concurrent_note = CONCURRENT.format(what="Runs of others")
@@ -66,8 +66,8 @@ class Workspace:
         for name, other in (others or {}).items():
             check_sibling(model, other, name)
         self.others = {name: Engine(other) for name, other in (others or {}).items()}
-        every = (model, *(other for _, other in sorted((others or {}).items())))
-        self.weights_hash = "-".join(each.info.weights_hash for each in every)
+        models = (model, *(other for _, other in sorted((others or {}).items())))
+        self.weights_hash = "-".join(loaded.info.weights_hash for loaded in models)
         self.budget_bytes = budget_bytes
         self.streams: dict[str, Stream] = {}
         self.limits, self.rate = limits, Rate(limits.requests_a_minute)
@@ -76,21 +76,20 @@ class Workspace:
         self._held, self.runs, self.used = 0, 0, time.monotonic()
         self.memory.join(self)
         self.memory.join(WarmUpCache.on(model))
-        for each in every:
-            self.memory.join(CudaGraphs.on(each))
+        for loaded in models:
+            self.memory.join(CudaGraphs.on(loaded))
         self.scheduler = ModelScheduler.on(model)
 
     def engine_of(self, request: RunRequest, agent: int) -> Engine:
-        """The engine of an agent's weights; a variant that ships with the lab's own is made when it is asked
-        for.
+        """The engine of an agent's weights; a variant that ships with the lab's own is made when first used.
 
         Raises:
             ModelError: this session has no such weights.
         """
         name = request.pipeline.agent(agent).model
-        if name and name not in self.others and (made := variant(self.model, name)) is not None:
-            self.others[name] = Engine(made)
-            self.memory.join(CudaGraphs.on(made))
+        if name and name not in self.others and (other := variant(self.model, name)) is not None:
+            self.others[name] = Engine(other)
+            self.memory.join(CudaGraphs.on(other))
         if name and name not in self.others:
             listed = ", ".join(map(repr, self.others)) or "no others"
             raise ModelError(
@@ -102,7 +101,7 @@ class Workspace:
         return self.others.get(name, self.engine)
 
     def request_state(self, request: RunRequest, stream: Stream) -> RequestState:
-        """A new walk through the pipeline over a stream's log."""
+        """A new request state over a stream's log."""
         return RequestState(request.pipeline, self.engine, stream.log, engines=self.others)
 
     def stream(self, key: str) -> Stream:
@@ -116,7 +115,7 @@ class Workspace:
         return min(request.decoding.max_new_tokens, request.pipeline.agent(agent).max_new_tokens)
 
     def finish(self, rows: list[PromptRun]) -> None:
-        """Take the rows of an agent that has answered under every method; nothing is kept of them here."""
+        """Called with the rows of an agent that has answered under every method; keeps none here."""
 
     def settle(
         self,
@@ -136,13 +135,13 @@ class Workspace:
                 )
                 for run in members:
                     run.method.on_event(Finished(), stream.log)
-                    run.instance.method, run.instance.seen = (run.method, len(stream.history))
+                    run.instance.method, run.instance.position = (run.method, len(stream.history))
                 needed = {n for run in members for n in run.method.needed() - run.method.offloadable()}
                 stream.log.offload({n for run in members for n in run.method.offloadable()} - needed)
             else:
-                known = stream.needed().union(*(request.sample_numbers for request in stream.history))
+                numbers = stream.needed().union(*(request.sample_numbers for request in stream.history))
                 for number in list(stream.log.samples):
-                    if number not in known:
+                    if number not in numbers:
                         del stream.log.samples[number]
             stream.shrink()
         self.drop_idle({id(run.stream) for run in runs})
@@ -157,15 +156,14 @@ class Workspace:
     @property
     def bytes(self) -> int:
         """Bytes held by this session's logs and methods."""
-        changed = self.reading.bytes if self.reading is not None else 0
-        return changed + sum(stream.bytes for stream in self.streams.values())
+        reading_bytes = self.reading.bytes if self.reading is not None else 0
+        return reading_bytes + sum(stream.bytes for stream in self.streams.values())
 
     @property
     def held(self) -> int:
         """Bytes held, for the account of all sessions; while a run changes the logs, those before it.
 
-        Counted when it is asked for: after a failed run, its exception keeps alive for a while what the logs
-        have let go.
+        Counted at every call: after a failed run, its exception keeps dropped tensors alive for a while.
         """
         if not self.runs:
             with suppress(RuntimeError):  # a page that looks at the pools may add to a log just now

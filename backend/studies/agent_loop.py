@@ -21,8 +21,8 @@ from backend.records.agent_loop import (
     LoopRecord,
     LoopRequest,
     cut,
+    is_final,
     loop_questions,
-    over,
     record_of_rows,
     turns_of,
 )
@@ -56,7 +56,7 @@ def episode(
         LabError: it cannot be run.
         RunCancelled: ``cancel`` was set.
     """
-    for event in session.run(request.episode(example, mode), cancel=cancel, ends=over):
+    for event in session.run(request.episode(example, mode), cancel=cancel, ends=is_final):
         yield RunDone(cut(event.record)) if isinstance(event, RunDone) else event
 
 

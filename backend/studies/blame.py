@@ -120,7 +120,7 @@ def _replayed(
     method, past = cls(options), history[places[-1]]
     for earlier in history[: places[-1]]:
         earlier.replay(method, stream.log)
-    for context, agent_plan in past.through(method, stream.log):
+    for context, agent_plan in past.plans(method, stream.log):
         if context.prompt.agent != agent:
             continue
         last = agent == run.pipeline.final

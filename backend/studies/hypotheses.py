@@ -35,7 +35,7 @@ from backend.methods.base import Method, Prefilled
 from backend.methods.options import Options
 from backend.methods.plan import Plan
 from backend.methods.registry import make_options, method_class
-from backend.methods.segments.grafts import runs, without_halo
+from backend.methods.segments.grafts import cover, without_halo
 from backend.methods.segments.method import SegmentsMethod
 from backend.methods.segments.options import SegmentsOptions
 from backend.methods.segments.store import Owner
@@ -282,13 +282,13 @@ class Pinned:
         candidates = []
         for _, best, _ in wide.find(owner, ids, method.cut(context)):
             if best is not None and not all(
-                g.exact for run in runs([best], len(ids) - 1) for g in run.grafts
+                g.exact for run in cover([best], len(ids) - 1) for g in run.grafts
             ):
                 candidates.append(best)
         rng = np.random.default_rng([self.request.seed, number, turn.number])
         draw = rng.permutation(len(candidates))[: self.request.candidates]
         for best in (candidates[i] for i in sorted(draw)):
-            inside = without_halo(runs([best], len(ids) - 1), BASE.halo, True)
+            inside = without_halo(cover([best], len(ids) - 1), BASE.halo, True)
             if all(graft.exact for run in inside for graft in run.grafts):  # or nothing is left
                 continue
             plan = method.graft(context, inside)

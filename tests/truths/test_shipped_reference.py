@@ -440,7 +440,7 @@ def test_counts(shares: list[float]) -> None:
     running = torch.tensor(sorted(weights, reverse=True), dtype=torch.float64).cumsum(0)
     if float((running - reference.TOP_P).abs().min()) < 1e-9:
         return  # rounding decides
-    pool.gated(replace(decision, shareable=True, weights=tuple(weights)))
+    pool.count_gated(replace(decision, shareable=True, weights=tuple(weights)))
     assert [bool(n) for n in pool.uses.values()] == reference.activated(weights)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from backend.records.agent_loop import copied_tokens, over
+from backend.records.agent_loop import copied_tokens, is_final
 from backend.records.prompt import Prompt
 from backend.records.run import PROVENANCE, Outcome, RunRecord, ToolUse
 from viz.base import format as words
@@ -51,7 +51,7 @@ def ends_html(record: RunRecord) -> Markup:
         right = {None: "", True: " (right)", False: " (wrong)"}[last.correct]
         end = (
             f"answers {words.clip(last.answer, 48)}{right}"
-            if over(last) and last.answer
+            if is_final(last) and last.answer
             else "gives no answer"
         )
         said.append(f"{looks[label].name} {end} after {words.plural(last.agent, 'turn')}")
@@ -94,7 +94,7 @@ def _cells(
             "fragments": _fragments(o),
             "text": o.text,
             "changed": not (dense is None or o is dense or o.text == dense.text),
-            "observed": "" if over(o) else words.clip(seen.get(o.method, shared), 200),
+            "observed": "" if is_final(o) else words.clip(seen.get(o.method, shared), 200),
             "borrowed": bool(shared) and dense is not None and o.text != dense.text,
             "badges": _badges(o, dense),
         }

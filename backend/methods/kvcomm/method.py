@@ -15,9 +15,10 @@ in :mod:`backend.methods.kvcomm.pool` and :mod:`backend.methods.kvcomm.weights`;
 * The paper evaluates a single turn. Here an agent in another turn is another reader, for it reads another
   prompt; and a text keeps its one pool, decision and base in whichever turn it is read.
 * An anchor that never met this agent is not eligible for it; with no eligible anchor the agent is dense.
-* Where a placeholder is a slot that anybody's text may stand in (:attr:`Observation.source`), an anchor
-  corrects a text wherever either stood, and the template text behind a slot only where it was seen behind
-  that slot; their weights then sum to one among themselves, and without any it is read afresh.
+* Where a placeholder is a slot that anybody's text may stand in
+  (:attr:`backend.cache.samples.Sample.source`), an anchor corrects a text wherever either stood, and the
+  template text behind a slot only where it was seen behind that slot; their weights then sum to one among
+  themselves, and without any it is read afresh.
 * ``fresh`` *text* follows the judge study, whose reuse rates are counts of single texts (249 of 5 x 153),
   where Algorithm 1 copies a prompt whole or not at all.
 * Base of a prefix segment: its template with stand-ins in the holes. With weights that sum to one and
@@ -46,12 +47,12 @@ from torch import Tensor
 from backend.base.clock import Clock
 from backend.cache.kv_cache import KVOffset, KVSegment, Offset
 from backend.cache.offset_packing import AnchorStore, Codec, Stored
-from backend.cache.samples import ContextOffset, PromptInContext, Sample, SampleLog
+from backend.cache.samples import PromptInContext, Sample, SampleLog
 from backend.methods.base import Arrived, Finished, Method, MethodEvent, segment_base
-from backend.methods.dense import dense_plan
+from backend.methods.dense import fallback_plan
 from backend.methods.kvcomm.options import PROFILES, KVCommOptions
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules
-from backend.methods.kvcomm.weights import Match, Turn, Weighing, Weight, base_of, of_those
+from backend.methods.kvcomm.weights import Match, Turn, Weighing, Weight, base_of, subset
 from backend.methods.plan import Compute, Plan, Reuse, Step, Term
 from backend.prompts.template import Placeholder, agent_label
 from backend.records.pools import PoolState
@@ -60,7 +61,7 @@ from backend.records.run import GateDecision
 
 
 class KVCommMethod(Method):
-    """Reuse corrected by what dense passes over similar texts have shown."""
+    """Reuse corrected by offsets that dense passes over similar texts showed."""
 
     name = "kvcomm"
     column = 40
@@ -77,7 +78,7 @@ class KVCommMethod(Method):
         self._decisions: dict[int, GateDecision] = {}  # by observation number
         self._question: tuple[int, ...] = ()  # that the present request asks
         # What came before, by pool and text (an answer: by its question): the anchor that it left, if any.
-        self._left: dict[tuple[str, tuple[int, ...]], int | None] = {}
+        self._texts: dict[tuple[str, tuple[int, ...]], int | None] = {}
         codec = Codec(self.options.codec, self.options.codec_step)
         self._store = AnchorStore(codec, lead_ins=self.options.text_base == "lead-in")
 
@@ -111,23 +112,23 @@ class KVCommMethod(Method):
         pool = self.pool(self.scope(sample))
         if Placeholder(sample.placeholder).kind == "question":
             self._question = sample.ids
-        came_before = self._came_before(sample, pool)
-        if came_before is not None and self._outside(sample):
-            decision = came_before
+        repeat = self._repeat_decision(sample, pool)
+        if repeat is not None and self._outside(sample):
+            decision = repeat
         else:
             decision = pool.gate(sample, log)
-            pool.gated(decision)
-            if came_before is not None and came_before.shareable and not decision.shareable:
-                decision = came_before
+            pool.count_gated(decision)
+            if repeat is not None and repeat.shareable and not decision.shareable:
+                decision = repeat
         self._decisions[sample.number] = decision
-        self._left.setdefault(self._key(sample), None)
+        self._texts.setdefault(self._key(sample), None)
         if not decision.shareable and self.options.eviction != "shipped":
             pool.insert(sample)
             self._remember(sample, pool, log)
 
     def _remember(self, sample: Sample, pool: AnchorPool, log: SampleLog) -> None:
-        """After a text became an anchor."""
-        self._left[self._key(sample)] = sample.number
+        """Note a text's anchor, and trim the pool."""
+        self._texts[self._key(sample)] = sample.number
         self._trim(pool, log)
 
     @staticmethod
@@ -136,16 +137,16 @@ class KVCommMethod(Method):
         return kind in ("question", "tool", "declared") and not sample.source
 
     def _key(self, sample: Sample) -> tuple[str, tuple[int, ...]]:
-        """By what the public code knows a text again."""
+        """The key by which the public code recognises a text."""
         return self.scope(sample), sample.ids if self._outside(sample) else self._question
 
-    def _came_before(self, sample: Sample, pool: AnchorPool) -> GateDecision | None:
+    def _repeat_decision(self, sample: Sample, pool: AnchorPool) -> GateDecision | None:
         """As shipped, the decision on a text that came before; None for any other, and for an answer that
         left no anchor."""
         key = self._key(sample)
-        if self.options.repeated == "gated" or not (key[1] and self.options.capacity and key in self._left):
+        if self.options.repeated == "gated" or not (key[1] and self.options.capacity and key in self._texts):
             return None
-        anchor = self._left[key]
+        anchor = self._texts[key]
         shareable = anchor in pool.uses or (anchor is None and self._outside(sample))
         what = "This very text" if self._outside(sample) else "The answer to this very question"
         outcome = (
@@ -177,13 +178,12 @@ class KVCommMethod(Method):
         if self._all_afresh(gate, new):
             names, verb = ", ".join(new), "is" if len(new) == 1 else "are"
             reason = f"{names} {verb} new to the pool, so the whole prompt is read afresh."
-            return _fallback(context, reason, gate)
+            return fallback_plan(context.prompt, reason, gate)
         with clock.part("match"):
             matches, unknown = self._matches(context, new, log)
             if unknown:
-                reader = agent_label(context.prompt.agent)
-                reason = f"No anchor of {unknown} has been seen by agent {reader} yet."
-                return _fallback(context, reason, gate)
+                reason = f"No anchor of {unknown} has been seen by agent {agent_label(context.prompt.agent)} yet."
+                return fallback_plan(context.prompt, reason, gate)
             mixed = {name: self.mixed(context, name, match, log) for name, match in matches.items()}
         if new:
             names = ", ".join(new)
@@ -214,7 +214,7 @@ class KVCommMethod(Method):
         return gate, new
 
     def _all_afresh(self, gate: Sequence[GateDecision], new: Sequence[str]) -> bool:
-        """Whether new texts have the whole prompt read afresh, and not themselves alone."""
+        """Whether new texts make the whole prompt be read afresh, not themselves alone."""
         return bool(new) and (self.options.fresh == "prompt" or len(new) == len(gate))
 
     def _matches(
@@ -236,7 +236,7 @@ class KVCommMethod(Method):
             else:
                 return {}, name
         for name, match in matches.items():
-            self.pool(self.scope(context.samples[name])).used(match)
+            self.pool(self.scope(context.samples[name])).count_uses(match)
         return matches, ""
 
     def match(self, context: PromptInContext, sample: Sample, log: SampleLog) -> Match | None:
@@ -277,8 +277,7 @@ class KVCommMethod(Method):
                 if fresh & {span.name, behind.get(span.name)}
                 else self._action(context, span, behind, matches),
             )
-            for span in context.prompt.spans
-            if span.end > span.start
+            for span in context.prompt.filled_spans
         )
 
     def _action(
@@ -293,7 +292,7 @@ class KVCommMethod(Method):
                 return Reuse(base, moved=moved, reason="copied: no anchor knows this agent (as shipped)")
             match = matches[name]
             terms = tuple(
-                self._term(w, a.offsets[agent], self._offset(a, agent).slice(0, base.tokens), a, span)
+                self._term(w, self._offset(a, agent).slice(0, base.tokens), a, agent, span)
                 for w, a in zip(match.own, match.anchors, strict=True)
             )
             return self._corrected(base, terms, "corrected by its anchors (Eq. 6)")
@@ -311,25 +310,26 @@ class KVCommMethod(Method):
             return Reuse(base, moved=moved, reason="copied (its correction is switched off)")
         match = matches[behind[name]]
         has_segment = [name in a.offsets[agent].followers for a in match.anchors]
-        weights = match.behind if all(has_segment) else of_those(match.behind, has_segment)
+        weights = match.behind if all(has_segment) else subset(match.behind, has_segment)
         if not weights:
             return Compute("none of the anchors stood before this template text")
         anchors = [a for a, present in zip(match.anchors, has_segment, strict=True) if present]
         terms = tuple(
-            self._term(w, a.offsets[agent], from_base(offset, template, base), a, span)
+            self._term(w, from_base(offset, template, base), a, agent, span)
             for w, a in zip(weights, anchors, strict=True)
             for offset in [self._store.offset(a, agent).followers[name]]
         )
         return self._corrected(base, terms, f"corrected by the anchors of {behind[name]} (Eq. 7)")
 
     def _offset(self, anchor: Sample, agent: int) -> Offset:
-        """An anchor's own offset in an agent's context, from the base that is meant."""
+        """An anchor's own offset in an agent's context, relative to the base that ``text_base`` names."""
         offset = self._store.offset(anchor, agent).placeholder
         return from_base(offset, anchor.base, base_of(anchor, self.options.text_base))
 
-    def _term(self, weight: Weight, seen: ContextOffset, offset: Offset, anchor: Sample, span: Span) -> Term:
+    def _term(self, weight: Weight, offset: Offset, anchor: Sample, agent: int, span: Span) -> Term:
         """One anchor's offset; as shipped its keys stay turned by the anchor's own position."""
-        start = seen.starts[anchor.placeholder if span.kind == "placeholder" else span.name]
+        starts = anchor.offsets[agent].starts
+        start = starts[anchor.placeholder if span.kind == "placeholder" else span.name]
         shift = start - span.start if self.options.frame == "anchor's position" else 0
         own_values = None if weight.values is weight.keys else weight.values
         return Term(weight.keys, offset, anchor.number, own_values, shift)
@@ -363,11 +363,11 @@ class KVCommMethod(Method):
         return {n for pool in self._pools.values() for n in pool.uses}
 
     def offloadable(self) -> set[int]:
-        kept = self.options.on_device
-        if not kept:
+        count = self.options.on_device
+        if not count:
             return set()
         ranked = (sorted(pool.uses, key=lambda n: (-pool.uses[n], -n)) for pool in self._pools.values())
-        return {number for numbers in ranked for number in numbers[kept:]}
+        return {number for numbers in ranked for number in numbers[count:]}
 
     def stored(self, anchor: Sample, agent: int) -> Stored | None:
         return self._store.stored(anchor, agent)
@@ -382,8 +382,8 @@ class KVCommMethod(Method):
     def fork(self) -> Self:
         twin = type(self)(self.options)
         twin._pools = {name: replace(pool, uses=dict(pool.uses)) for name, pool in self._pools.items()}
-        twin._store, twin._left = self._store.copy(), dict(self._left)
-        return twin  # decisions and the question belong to the request that asked for them
+        twin._store, twin._texts = self._store.copy(), dict(self._texts)
+        return twin  # decisions and the question belong to one request
 
     def forget(self, numbers: set[int]) -> None:
         for pool in self._pools.values():
@@ -394,16 +394,11 @@ class KVCommMethod(Method):
         self._store.drop_all_but(self.needed())
 
 
-def from_base(offset: Offset, then: KVSegment, now: KVSegment) -> Offset:
-    """An offset that was seen from one base, from another."""
-    if now is then:
+def from_base(offset: Offset, old: KVSegment, new: KVSegment) -> Offset:
+    """An offset relative to the base ``old``, made relative to ``new``."""
+    if new is old:
         return offset
-    home = now.keys.device  # the offsets may wait elsewhere
+    device = new.keys.device  # the offsets may wait elsewhere
     return KVOffset(
-        offset.keys.to(home) + (then.keys - now.keys), offset.values.to(home) + (then.values - now.values)
+        offset.keys.to(device) + (old.keys - new.keys), offset.values.to(device) + (old.values - new.values)
     )
-
-
-def _fallback(context: PromptInContext, reason: str, gate: tuple[GateDecision, ...]) -> Plan:
-    plan = dense_plan(context.prompt, reason)
-    return Plan(plan.steps, "fallback", reason, gate)

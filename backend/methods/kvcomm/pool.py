@@ -85,10 +85,10 @@ class AnchorPool:
     placeholder: str
     rules: PoolRules = field(default_factory=PoolRules)
     uses: dict[int, int] = field(default_factory=dict)  # observation number -> accesses, in insertion order
-    # Dissimilarities of the sample last measured, by anchor: the gate finds, matching reads them.
+    # Dissimilarities of the sample last measured, by anchor: the gate computes, matching reads them.
     _measured: tuple[int, dict[int, Tensor]] = (0, {})
-    # The sample last matched, its anchors' numbers, and its first agent's weights without the anchors: what
-    # left the log is not held here.
+    # The sample last matched, its anchors' numbers, and its first agent's weights; without the anchors, so
+    # that none is kept alive that left the log.
     _first: tuple[int, tuple[int, ...], Match] | None = None
 
     @property
@@ -104,12 +104,12 @@ class AnchorPool:
         """Dissimilarity of each token (anchors, tokens) of a sample; each is computed once."""
         if self._measured[0] != sample.number:
             self._measured = (sample.number, {})
-        known, weighing = self._measured[1], self.rules.weighing
-        missing = [anchor for anchor in anchors if anchor.number not in known]
+        scores, weighing = self._measured[1], self.rules.weighing
+        missing = [anchor for anchor in anchors if anchor.number not in scores]
         if missing:
             computed = dissimilarities(sample, missing, weighing)
-            known.update(zip((anchor.number for anchor in missing), computed, strict=True))
-        return torch.stack([known[a.number] for a in anchors])
+            scores.update(zip((anchor.number for anchor in missing), computed, strict=True))
+        return torch.stack([scores[a.number] for a in anchors])
 
     def _gate_distances(self, sample: Sample, anchors: Sequence[Sample]) -> Tensor:
         """Sequence distances (anchors,) that the gate looks at."""
@@ -135,28 +135,18 @@ class AnchorPool:
         anchors = self.eligible(sample, log)
         size = len(self.uses)
         facts = {
-            "placeholder": sample.placeholder,
-            "tokens": sample.tokens,
-            "pool_size": size,
-            "eligible": len(anchors),
-        }
+            "placeholder": sample.placeholder, "tokens": sample.tokens, "pool_size": size,
+            "eligible": len(anchors), "entropy": None, "threshold": None,
+        }  # fmt: skip
 
         def verdict(shareable: bool, rule: str, reason: str, **more: object) -> GateDecision:
             values: dict[str, Any] = facts | more
             return GateDecision(shareable=shareable, rule=rule, reason=reason, **values)
 
         if self.capacity == 0:
-            return verdict(
-                False, "no pool", "The pool size V is 0: nothing is shared.", entropy=None, threshold=None
-            )
+            return verdict(False, "no pool", "The pool size V is 0: nothing is shared.")
         if not size:
-            return verdict(
-                False,
-                "empty pool",
-                "The pool is empty: this text becomes its first anchor.",
-                entropy=None,
-                threshold=None,
-            )
+            return verdict(False, "empty pool", "The pool is empty: this text becomes its first anchor.")
         if not anchors:
             longest = max((log.samples[n].tokens for n in self.uses if n in log.samples), default=0)
             return verdict(
@@ -164,16 +154,12 @@ class AnchorPool:
                 "longer than every anchor",
                 f"{sample.tokens} tokens are longer than every anchor (the longest has {longest}): it "
                 "becomes an anchor.",
-                entropy=None,
-                threshold=None,
             )
         if rule == "shipped" and (size < 2 or len(anchors) < 2):
             return verdict(
                 False,
                 "too few anchors",
                 f"Fewer than two anchors are long enough ({len(anchors)} of {size}): it becomes an anchor.",
-                entropy=None,
-                threshold=None,
             )
         self._measured = (0, {})  # a sample is gated once, when it arrives
         distances = self._gate_distances(sample, anchors).cpu()  # a decision waits for the device, once
@@ -192,11 +178,8 @@ class AnchorPool:
             reason = f"{len(anchors)} anchors are long enough, and this gate asks for nothing else."
         elif rule == "closeness":
             distances_per_token = self._nearness(sample, anchors).cpu()
-            least, mean, limit = (
-                float(distances_per_token.min()),
-                float((weight * distances_per_token).sum()),
-                self.rules.closeness,
-            )
+            least, mean = float(distances_per_token.min()), float((weight * distances_per_token).sum())
+            limit = self.rules.closeness
             shareable = gamma > 0 and least <= limit and (shareable or mean <= limit)
             reason = (
                 f"The nearest anchor is {least:.2f} of a token's norm away, the weighted mean {mean:.2f}; "
@@ -247,12 +230,13 @@ class AnchorPool:
             for a in self.eligible(sample, log, agent)
             if followers is None or list(a.offsets[agent].followers) == followers
         ]
-        if self.rules.weights_from == "first agent" and self._first and self._first[0] == sample.number:
-            _, numbers, first = self._first
-            known = {a.number: a for a in anchors}
-            if not known.keys() >= set(numbers):
+        first = self._first if self.rules.weights_from == "first agent" else None
+        if first is not None and first[0] == sample.number:
+            _, numbers, match = first
+            by_number = {a.number: a for a in anchors}
+            if not by_number.keys() >= set(numbers):
                 return None
-            return replace(first, anchors=tuple(known[n] for n in numbers))
+            return replace(match, anchors=tuple(by_number[n] for n in numbers))
         if not anchors:
             return None
         match = weigh(sample, anchors, self.scores(sample, anchors), self.rules.weighing, turn)
@@ -260,23 +244,23 @@ class AnchorPool:
             self._first = (sample.number, tuple(a.number for a in match.anchors), replace(match, anchors=()))
         return match
 
-    def used(self, match: Match) -> None:
+    def count_uses(self, match: Match) -> None:
         """Count an access of each anchor that was mixed in; as shipped they were counted at the gate."""
         if self.rules.eviction != "shipped":
             for anchor in match.anchors:
                 self.uses[anchor.number] += 1
 
-    def gated(self, decision: GateDecision) -> None:
+    def count_gated(self, decision: GateDecision) -> None:
         """As shipped: count the anchors that a shared text leans on, the heaviest as long as they hold less
         than :data:`COUNTED_MASS` of the weight together. Where the heaviest alone has as much, all count."""
         if self.rules.eviction != "shipped" or not decision.shareable:
             return
         ranked = sorted(zip(decision.anchors, decision.weights, strict=True), key=lambda pair: -pair[1])
         cumulative = accumulate(weight for _, weight in ranked)
-        leaned_on = [
+        counted = [
             number for (number, _), mass in zip(ranked, cumulative, strict=True) if mass < COUNTED_MASS
         ]
-        for number in leaned_on or decision.anchors:
+        for number in counted or decision.anchors:
             self.uses[number] += 1
 
     def insert(self, sample: Sample) -> int | None:

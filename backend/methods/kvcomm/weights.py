@@ -108,11 +108,6 @@ def of_sequences(scores: Tensor, weighing: Weighing) -> Tensor:
     return roots.sum(dim=1) if weighing.norm == "sum" else roots.mean(dim=1)
 
 
-def of_tokens(scores: Tensor, weighing: Weighing) -> Tensor:
-    """Dissimilarity of the tokens (anchors, tokens), as it goes into the weights."""
-    return scores if weighing.approximation == "cosine" else scores.sqrt()
-
-
 def weights(distances: Tensor, weighing: Weighing) -> Tensor:
     """Weights of the shape of ``distances``; over the anchors (dimension 0) they sum to one."""
     if weighing.approximation == "uniform":
@@ -142,12 +137,12 @@ class Match:
     behind: tuple[Weight, ...]
 
 
-def of_those(every: Sequence[Weight], known: Sequence[bool]) -> tuple[Weight, ...]:
+def subset(every: Sequence[Weight], mask: Sequence[bool]) -> tuple[Weight, ...]:
     """Weights of some of the anchors, summing to one among themselves; none where they had no weight."""
-    kept = [w for w, is_known in zip(every, known, strict=True) if is_known]
-    if not kept:
+    chosen = [w for w, present in zip(every, mask, strict=True) if present]
+    if not chosen:
         return ()
-    keys, values = torch.stack([w.keys for w in kept]), torch.stack([w.values for w in kept])
+    keys, values = torch.stack([w.keys for w in chosen]), torch.stack([w.values for w in chosen])
     if not (bool((keys.sum(dim=0) > 0).all()) and bool((values.sum(dim=0) > 0).all())):
         return ()
     both = zip(keys / keys.sum(dim=0), values / values.sum(dim=0), strict=True)
@@ -174,17 +169,17 @@ def weigh(
         turn: for ``separate`` and ``token kv``: where keys are compared; position-free when absent.
     """
     sequence = weights(of_sequences(scores, weighing), weighing)
-    kept = heaviest(sequence, weighing.top_k)
-    if len(kept) < len(anchors):
-        places = torch.tensor(kept).to(scores.device, non_blocking=True)  # a list would wait for the device
-        anchors, scores, sequence = [anchors[i] for i in kept], scores[places], sequence[places]
+    heavy = heaviest(sequence, weighing.top_k)
+    if len(heavy) < len(anchors):
+        places = torch.tensor(heavy).to(scores.device, non_blocking=True)  # a list would wait for the device
+        anchors, scores, sequence = [anchors[i] for i in heavy], scores[places], sequence[places]
     sequence = sequence / sequence.sum()
     if weighing.per in ("separate", "token kv"):
         own, behind = _keys_and_values_apart(sample, anchors, weighing, turn)
     elif weighing.per == "sequence":
         own = behind = [Weight(w, w) for w in sequence]
     else:
-        token = weights(of_tokens(scores, weighing), weighing)
+        token = weights(scores if weighing.approximation == "cosine" else scores.sqrt(), weighing)
         own = [Weight(w, w) for w in token]
         behind = [Weight(w, w) for w in token.mean(dim=1)]
         sequence = token.mean(dim=1)

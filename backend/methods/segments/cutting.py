@@ -48,11 +48,11 @@ def cuts(texts: Sequence[str], rules: CutRules) -> tuple[Cut, ...]:
         rules: lengths; a shorter or longer piece is left out.
     """
     total, turns, pieces = len(texts), *_borders(texts)
-    found = {Cut(a, b) for borders in (turns, turns | pieces) for a, b in pairwise(sorted(borders))}
+    candidates = {Cut(a, b) for borders in (turns, turns | pieces) for a, b in pairwise(sorted(borders))}
     if rules.window:
         step = max(1, rules.window // 2)
-        found |= {Cut(a, a + rules.window) for a in range(0, total - rules.window + 1, step)}
-    return tuple(sorted(cut for cut in found if rules.minimum <= cut.tokens <= rules.maximum))
+        candidates |= {Cut(a, a + rules.window) for a in range(0, total - rules.window + 1, step)}
+    return tuple(sorted(cut for cut in candidates if rules.minimum <= cut.tokens <= rules.maximum))
 
 
 def _borders(texts: Sequence[str]) -> tuple[set[int], set[int]]:
@@ -60,13 +60,13 @@ def _borders(texts: Sequence[str]) -> tuple[set[int], set[int]]:
     text, total = "".join(texts), len(texts)
     ends = list(accumulate(map(len, texts)))
 
-    def holds(place: int) -> int:
+    def token_at(place: int) -> int:
         """The token that a character belongs to."""
         return bisect_right(ends, place)
 
-    turns = {0, total} | {holds(mark.start()) for mark in SCAFFOLD.finditer(text)}
-    pieces = {holds(mark.end() - 1) + 1 for mark in SCAFFOLD.finditer(text)}
+    turns = {0, total} | {token_at(mark.start()) for mark in SCAFFOLD.finditer(text)}
+    pieces = {token_at(mark.end() - 1) + 1 for mark in SCAFFOLD.finditer(text)}
     for mark in ARGUMENT.finditer(text):
-        pieces |= {holds(mark.start()) + 1, holds(mark.end() - 1)}
-    pieces |= {holds(mark.start()) + 1 for mark in PUNCTUATION.finditer(text)}
+        pieces |= {token_at(mark.start()) + 1, token_at(mark.end() - 1)}
+    pieces |= {token_at(mark.start()) + 1 for mark in PUNCTUATION.finditer(text)}
     return turns, pieces

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from backend.methods.segments.minhash import blocks
-from backend.methods.segments.store import Found, StoredSegment
+from backend.methods.segments.store import SegmentMatch, StoredSegment
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class Graft:
         return replace(self, start=first, end=last, at=self.at + first - self.start)
 
     def follows(self, other: Graft) -> bool:
-        """Did it stand behind ``other`` just so where both were read? Then there is no edge between them."""
+        """Did it follow ``other`` in their source prompt as it does here? Then there is no edge between
+        them."""
         if self.start != other.end:
             return False
         if self.exact and other.exact:
@@ -56,7 +57,7 @@ class Run:
     grafts: tuple[Graft, ...]
 
 
-def runs(matches: Sequence[Found], limit: int) -> tuple[Run, ...]:
+def cover(matches: Sequence[SegmentMatch], limit: int) -> tuple[Run, ...]:
     """Cover as much as can be, each token once: what stands behind the same beginning first, then
     the longest.
 
@@ -66,11 +67,11 @@ def runs(matches: Sequence[Found], limit: int) -> tuple[Run, ...]:
     """
     chosen: list[Graft] = []
     free = [True] * limit
-    for one in sorted(matches, key=_rank, reverse=True):
-        for at, begin, size in blocks(one.stored.ids, one.content):
+    for match in sorted(matches, key=_rank, reverse=True):
+        for at, begin, size in blocks(match.stored.ids, match.content):
             # up to the first token that differs, the two prompts are one
-            exact = one.beginning and at == begin == 0 and one.stored.exact and not one.stored.packed
-            whole = Graft(one.cut.start + begin, one.cut.start + begin + size, one.stored, at, exact)
+            exact = match.beginning and at == begin == 0 and match.stored.exact and not match.stored.packed
+            whole = Graft(match.cut.start + begin, match.cut.start + begin + size, match.stored, at, exact)
             places = range(whole.start, min(whole.end, limit))
             for is_free, group in groupby(places, key=lambda place: free[place]):
                 if is_free:
@@ -86,15 +87,15 @@ def runs(matches: Sequence[Found], limit: int) -> tuple[Run, ...]:
     return tuple(Run(run[0].start, run[-1].end, tuple(run)) for run in out)
 
 
-def _rank(match: Found) -> tuple[bool, int, float, float, int]:
+def _rank(match: SegmentMatch) -> tuple[bool, int, float, float, int]:
     return match.beginning, match.cut.tokens, match.similarity, match.context, -match.cut.start
 
 
-def without_halo(found: Sequence[Run], halo: int, both: bool) -> tuple[Run, ...]:
+def without_halo(runs: Sequence[Run], halo: int, both: bool) -> tuple[Run, ...]:
     """Leave ``halo`` tokens at the left end of each run, and at the right one if ``both``, to be read afresh;
     an end that a dense pass would give the same needs none. Runs of which nothing remains are left out."""
     out = []
-    for run in found:
+    for run in runs:
         first = run.start + (0 if run.grafts[0].exact else halo)
         last = run.end - (halo if both and not run.grafts[-1].exact else 0)
         inside = tuple(g.part(first, last) for g in run.grafts if g.start < last and g.end > first)
@@ -103,12 +104,12 @@ def without_halo(found: Sequence[Run], halo: int, both: bool) -> tuple[Run, ...]
     return tuple(out)
 
 
-def labels(total: int, found: Sequence[Run], rejected: Sequence[tuple[int, int]]) -> list[str]:
-    """Why each token is what it is: "graft", "edge", "rejected" (what is alike failed verification) or ""."""
+def labels(total: int, runs: Sequence[Run], rejected: Sequence[tuple[int, int]]) -> list[str]:
+    """What each token is: "graft", "edge", "rejected" (a similar segment failed verification) or ""."""
     out = [""] * total
     for start, end in rejected:
         out[start:end] = ["rejected"] * (end - start)
-    for run in found:
+    for run in runs:
         out[run.start : run.end] = ["edge"] * (run.end - run.start)
         for graft in run.grafts:
             out[graft.start : graft.end] = ["graft"] * graft.tokens

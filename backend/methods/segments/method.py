@@ -11,8 +11,8 @@ our reading of what it leaves open:
 - *Halo*: the first and last h tokens of a graft are read afresh. They are known before anything is copied, so
   they are steps of the plan, and what follows sees them as they are; no second pass is needed. In a causal
   model only the left halo meets a neighbour that changed; ``halo_sides`` drops the right one.
-- *Layers*: the plan reuses lower layers and computes the upper ones "normally", which needs states that
-  nobody computed (``segments.layers``). Two consistent forms, and that one as an exhibit.
+- *Layers*: the plan reuses lower layers and computes the upper ones "normally", which needs states that were
+  not computed (:mod:`backend.engine.partial_layers`). Two consistent forms, and that one as an exhibit.
 - *Acceptance*: KL of the next-token distributions at the grafts' last tokens, dense against grafted. Full
   compute of a boundary needs a pass over all before it, so probing costs what reuse saves: by default a
   segment is probed the first time that it is grafted, and trusted from then on.
@@ -32,7 +32,7 @@ from backend.methods.base import Method, MethodEvent, Prefilled, PromptView
 from backend.methods.options import Profile
 from backend.methods.plan import Compute, Plan, Reuse, Step
 from backend.methods.segments.cutting import Cut, cuts
-from backend.methods.segments.grafts import Graft, Run, labels, runs, without_halo
+from backend.methods.segments.grafts import Graft, Run, cover, labels, without_halo
 from backend.methods.segments.options import FORMS, PAPER, SegmentsOptions
 from backend.methods.segments.store import Owner, SegmentStore
 from backend.records.run import Provenance
@@ -76,15 +76,15 @@ class SegmentsMethod(Method):
         ids, options = context.prompt.ids, self.options
         self._owner = Owner(log.domain, context.weights)
         with clock.part("match"):
-            looked = tuple(self.store.find(self._owner, ids, self.cut(context)))
-            matches = tuple(best for _, best, _ in looked if best)
+            searches = tuple(self.store.find(self._owner, ids, self.cut(context)))
+            matches = tuple(best for _, best, _ in searches if best)
             if options.form == FORMS[2]:  # even behind the same beginning it is not what dense gives
                 matches = tuple(replace(best, beginning=False) for best in matches)
-            whole = runs(matches, len(ids) - 1)
+            whole = cover(matches, len(ids) - 1)
             inside = without_halo(whole, options.halo, options.halo_sides == "both")
-            refused = [(c.start, c.end) for c, best, others in looked if best is None and others]
+            refused = [(c.start, c.end) for c, best, others in searches if best is None and others]
             plan = self.graft(context, inside, refused)
-            self.store.used(self._owner, [g.stored.number for g in self._grafts])
+            self.store.mark_used(self._owner, [g.stored.number for g in self._grafts])
         if matches and plan.state == "dense":
             return replace(plan, reason="What is alike is all edge, and read afresh.")
         return plan
@@ -96,8 +96,8 @@ class SegmentsMethod(Method):
         verification."""
         cut, total = self.cut_layer(context), len(context.prompt.ids)
         self._runs = matches if cut != 0 else ()
-        why = labels(total, self._runs, refused)
-        steps, count = tuple(self._steps(context, why)), why.count("graft")
+        reasons = labels(total, self._runs, refused)
+        steps, count = tuple(self._steps(context, reasons)), reasons.count("graft")
         if not count:
             return Plan(steps, "dense", "Nothing alike was stored.", cut=cut)
         pieces = "1 piece" if len(self._runs) == 1 else f"{len(self._runs)} pieces"
@@ -126,17 +126,17 @@ class SegmentsMethod(Method):
             self._texts[token] = decode((token,))
         return cuts([self._texts[token] for token in context.prompt.ids], self.options.cut_rules)
 
-    def _steps(self, context: PromptInContext, why: list[str]) -> Iterator[Step]:
+    def _steps(self, context: PromptInContext, reasons: list[str]) -> Iterator[Step]:
         """Grafts as they are, and between them tokens to forward, with the reason."""
-        waiting = {graft.start: graft for graft in self._grafts}
-        at, total = 0, len(why)
+        grafts = {graft.start: graft for graft in self._grafts}
+        at, total = 0, len(reasons)
         while at < total:
-            if graft := waiting.get(at):
+            if graft := grafts.get(at):
                 yield Step(at, graft.end, self._blend(context, graft))
                 at = graft.end
                 continue
-            end = next((i for i in range(at, total) if why[i] != why[at] or i in waiting), total)
-            yield Step(at, end, DENSE[why[at]])
+            end = next((i for i in range(at, total) if reasons[i] != reasons[at] or i in grafts), total)
+            yield Step(at, end, DENSE[reasons[at]])
             at = end
 
     def _blend(self, context: PromptInContext, graft: Graft) -> Reuse:
@@ -163,11 +163,11 @@ class SegmentsMethod(Method):
         ends = self.ends
         if not ends:
             return None
-        apart = float(kl(view.dense_logits_at(ends), view.logits_at(ends)).mean())
-        if apart > self.options.threshold:
+        divergence = float(kl(view.dense_logits_at(ends), view.logits_at(ends)).mean())
+        if divergence > self.options.threshold:
             self.store.forget(self._owner, [g.stored.number for g in new])
-            return f"At the ends of the grafts predictions moved by {apart:.3g} nats."
-        self.store.used(self._owner, numbers, trusted=True)
+            return f"At the ends of the grafts predictions moved by {divergence:.3g} nats."
+        self.store.mark_used(self._owner, numbers, trusted=True)
         return None
 
     def on_event(self, event: MethodEvent, log: SampleLog) -> None:
@@ -179,7 +179,7 @@ class SegmentsMethod(Method):
         grafted = [s for s in event.plan.steps if isinstance(s.action, Reuse) and not s.action.exact]
         total = len(context.prompt.ids)
         clean = min((step.start for step in grafted), default=total)  # up to here KV are what dense gives
-        kept = [c for c in self.cut(context) if all(c.end <= s.start or c.start >= s.end for s in grafted)]
+        pieces = [c for c in self.cut(context) if all(c.end <= s.start or c.start >= s.end for s in grafted)]
         assert context.rotation is not None
         kv = event.cache.segment(0, total, context.rotation, exact=True, context="")
         layers = self.cut_layer(context)
@@ -188,7 +188,7 @@ class SegmentsMethod(Method):
             self.store.add(
                 Owner(log.domain, context.weights),
                 context.prompt.ids,
-                [cut for cut in kept if (cut.end <= clean) == exact],
+                [cut for cut in pieces if (cut.end <= clean) == exact],
                 replace(kv, exact=exact),
                 context.prompt.agent,
                 event.hidden if states else None,
@@ -196,7 +196,7 @@ class SegmentsMethod(Method):
 
     @property
     def held_bytes(self) -> int:
-        return self.store.held
+        return self.store.total_bytes
 
     def shrink(self, budget_bytes: int) -> None:
         self.store.shrink(budget_bytes)

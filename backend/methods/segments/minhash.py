@@ -64,12 +64,12 @@ class Sketcher:
         """The MinHash of a token run."""
         from datasketch import MinHash
 
-        made = MinHash(
+        minhash = MinHash(
             self.permutations, seed=SEED, hashfunc=int, permutations=self._first.permutations,
             scheme=self._first.scheme,
         )  # fmt: skip
-        made.update_batch(self._hashes(ids))
-        return made
+        minhash.update_batch(self._hashes(ids))
+        return minhash
 
     def _hashes(self, ids: Sequence[int]) -> NDArray[np.uint32]:
         """One number for each shingle."""
@@ -85,10 +85,10 @@ class Sketcher:
         """An LSH index over signatures by number."""
         from datasketch import MinHashLSH
 
-        made = MinHashLSH(num_perm=self.permutations, params=_bands(self.tau, self.permutations))
+        index = MinHashLSH(num_perm=self.permutations, params=_bands(self.tau, self.permutations))
         for number, signature in entries:
-            made.insert(number, signature)
-        return made
+            index.insert(number, signature)
+        return index
 
 
 @cache

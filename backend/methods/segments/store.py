@@ -1,6 +1,6 @@
 """Segments that were seen, and what is found among them: content, context and exact verification.
 
-A *room* holds what one trust domain saw on one set of weights; nothing is ever found in another. In a room
+A *room* holds the segments of one trust domain on one set of weights; no search leaves its room. In a room
 each content behind each left context is kept once; the segment used longest ago goes first when the bytes are
 spent. The index of signatures may know more than the store holds (what was evicted, or belongs to a twin):
 whatever it finds is looked up in the store's own entries.
@@ -99,14 +99,14 @@ class StoredSegment:
         return whole.slice(start, end)
 
 
-def _bytes(held: Tensor | Packed | None) -> int:
-    if held is None:
+def _bytes(data: Tensor | Packed | None) -> int:
+    if data is None:
         return 0
-    return held.bytes if isinstance(held, Packed) else held.numel() * held.element_size()
+    return data.bytes if isinstance(data, Packed) else data.numel() * data.element_size()
 
 
 @dataclass(frozen=True)
-class Found:
+class SegmentMatch:
     """A stored segment that may stand for the tokens ``content`` at ``cut``, verified: ``similarity`` of the
     content and ``context`` of the tokens before it are exact Jaccard similarities; ``beginning``: all that
     stands before the two is the same."""
@@ -123,14 +123,14 @@ class Found:
 class _Room:
     entries: OrderedDict[int, StoredSegment]
     index: Any
-    known: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = field(default_factory=dict)
+    numbers: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = field(default_factory=dict)
     contents: dict[tuple[int, ...], frozenset[int]] = field(default_factory=dict)
     bytes: int = 0
     indexed: int = 0
 
     def twin(self) -> _Room:
         return replace(
-            self, entries=OrderedDict(self.entries), known=dict(self.known), contents=dict(self.contents)
+            self, entries=OrderedDict(self.entries), numbers=dict(self.numbers), contents=dict(self.contents)
         )
 
 
@@ -199,16 +199,16 @@ class SegmentStore:
         for cut, before in zip(cuts, hashes, strict=True):
             content = prompt[cut.start : cut.end]
             context = prompt[max(0, cut.start - self.rules.context_tokens) : cut.start]
-            held = room.entries.get(room.known.get((content, context), 0))
-            if held is not None and (held.before == before and held.exact >= kv.exact):
-                if held.exact:  # the same KV: so it goes on from its neighbours in this prompt
-                    room.entries[held.number] = replace(held, source=source)
-                room.entries.move_to_end(held.number)
+            stored = room.entries.get(room.numbers.get((content, context), 0))
+            if stored is not None and (stored.before == before and stored.exact >= kv.exact):
+                if stored.exact:  # the same KV: so it goes on from its neighbours in this prompt
+                    room.entries[stored.number] = replace(stored, source=source)
+                room.entries.move_to_end(stored.number)
                 continue
-            if held is not None and held.exact and not kv.exact:
+            if stored is not None and stored.exact and not kv.exact:
                 continue
-            if held is not None:
-                self._drop(room, held)
+            if stored is not None:
+                self._drop(room, stored)
             keys, values = (x[:, :, cut.start : cut.end] for x in (kv.keys, kv.values))
             self._insert(
                 room,
@@ -219,7 +219,7 @@ class SegmentStore:
                     self.sketcher.signature(content), self.sketcher.signature(context),
                 ),
             )  # fmt: skip
-            added += held is None
+            added += stored is None
         self._shrink(room, self.budget_bytes)
         if room.indexed > 2 * len(room.entries) + REBUILD:
             room.index = self.sketcher.index((n, e.signature) for n, e in room.entries.items())
@@ -227,14 +227,14 @@ class SegmentStore:
         return added
 
     @property
-    def held(self) -> int:
+    def total_bytes(self) -> int:
         """Bytes that all owners' segments hold."""
         return sum(room.bytes for room in self._rooms.values())
 
     def shrink(self, budget_bytes: int) -> None:
         """Drop segments, the longest unused first and the largest room's before the others', until all
         together hold at most ``budget_bytes``."""
-        while (over := self.held - budget_bytes) > 0:
+        while (over := self.total_bytes - budget_bytes) > 0:
             largest = max(self._rooms.values(), key=lambda room: room.bytes)
             self._shrink(largest, max(0, largest.bytes - over))
 
@@ -249,20 +249,20 @@ class SegmentStore:
 
     def _insert(self, room: _Room, entry: StoredSegment) -> None:
         room.entries[entry.number] = entry
-        room.known[entry.ids, entry.context] = entry.number
+        room.numbers[entry.ids, entry.context] = entry.number
         room.contents[entry.ids] = room.contents.get(entry.ids, frozenset()) | {entry.number}
         room.index.insert(entry.number, entry.signature)
         room.bytes += entry.bytes
         room.indexed += 1
 
     def _drop(self, room: _Room, entry: StoredSegment) -> None:
-        del room.entries[entry.number], room.known[entry.ids, entry.context]
-        alike = room.contents.pop(entry.ids) - {entry.number}
-        if alike:
-            room.contents[entry.ids] = alike
+        del room.entries[entry.number], room.numbers[entry.ids, entry.context]
+        numbers = room.contents.pop(entry.ids) - {entry.number}
+        if numbers:
+            room.contents[entry.ids] = numbers
         room.bytes -= entry.bytes
 
-    def used(self, owner: Owner, numbers: Sequence[int], trusted: bool = False) -> None:
+    def mark_used(self, owner: Owner, numbers: Sequence[int], trusted: bool = False) -> None:
         """These were grafted just now; ``trusted``: and a probe found nothing wrong with them."""
         room = self._room(owner)
         for number in numbers:
@@ -282,8 +282,8 @@ class SegmentStore:
 
     def find(
         self, owner: Owner, ids: Sequence[int], cuts: Sequence[Cut]
-    ) -> Iterator[tuple[Cut, Found | None, int]]:
-        """For each cut of a prompt the best stored segment, verified, and how many others were looked at."""
+    ) -> Iterator[tuple[Cut, SegmentMatch | None, int]]:
+        """For each cut of a prompt the best stored segment, verified, and how many others were verified."""
         room = self._rooms.get(owner)
         if room is None or not room.entries:
             yield from ((cut, None, 0) for cut in cuts)
@@ -294,30 +294,31 @@ class SegmentStore:
 
     def _best(
         self, room: _Room, prompt: tuple[int, ...], cut: Cut, before: bytes
-    ) -> tuple[Found | None, int]:
+    ) -> tuple[SegmentMatch | None, int]:
         content = prompt[cut.start : cut.end]
         context = prompt[max(0, cut.start - self.rules.context_tokens) : cut.start]
         same = [room.entries[n] for n in room.contents.get(content, ()) if n in room.entries]
         exact = [self._verify(cut, e, content, context, before) for e in self._nearest(same, context)]
-        good = [match for match in exact if self._passes(match)]
-        looked = len(exact)
-        if not good:  # the same content would have been the best; now for what is like it
+        matches = [match for match in exact if self._passes(match)]
+        verified = len(exact)
+        if not matches:  # the same content would have been the best; now for what is like it
             numbers = room.index.query(self.sketcher.signature(content))
-            alike = [room.entries[n] for n in numbers if n in room.entries and room.entries[n].ids != content]
-            alike = [e for e in alike if abs(len(e.ids) - len(content)) <= self.rules.edit_tokens]
-            close = [self._verify(cut, e, content, context, before) for e in self._nearest(alike, context)]
-            good = [match for match in close if self._passes(match)]
-            looked += len(close)
-        best = max(good, key=_rank, default=None)
-        return best, looked - (best is not None)
+            similar = [room.entries[n] for n in numbers if n in room.entries]
+            edits = self.rules.edit_tokens
+            similar = [e for e in similar if e.ids != content and abs(len(e.ids) - len(content)) <= edits]
+            close = [self._verify(cut, e, content, context, before) for e in self._nearest(similar, context)]
+            matches = [match for match in close if self._passes(match)]
+            verified += len(close)
+        best = max(matches, key=_rank, default=None)
+        return best, verified - (best is not None)
 
     def _nearest(self, entries: list[StoredSegment], context: tuple[int, ...]) -> list[StoredSegment]:
         """Those whose left context's signature is nearest, where there are many."""
         if len(entries) <= CANDIDATES:
             return entries
         signature = self.sketcher.signature(context).hashvalues
-        theirs = np.stack([e.context_signature.hashvalues for e in entries])
-        order = np.argsort(-(theirs == signature).mean(axis=1), kind="stable")
+        signatures = np.stack([e.context_signature.hashvalues for e in entries])
+        order = np.argsort(-(signatures == signature).mean(axis=1), kind="stable")
         return [entries[i] for i in order[:CANDIDATES]]
 
     def _verify(
@@ -327,25 +328,25 @@ class SegmentStore:
         content: tuple[int, ...],
         context: tuple[int, ...],
         before: bytes,
-    ) -> Found:
+    ) -> SegmentMatch:
         size, same = self.rules.shingle, entry.ids == content
-        like = 1.0 if same else jaccard(entry.ids, content, size)
-        left = 1.0 if entry.context == context else jaccard(entry.context, context, size)
-        return Found(cut, content, entry, like, left, entry.before == before)
+        similarity = 1.0 if same else jaccard(entry.ids, content, size)
+        context_similarity = 1.0 if entry.context == context else jaccard(entry.context, context, size)
+        return SegmentMatch(cut, content, entry, similarity, context_similarity, entry.before == before)
 
-    def _passes(self, match: Found) -> bool:
+    def _passes(self, match: SegmentMatch) -> bool:
         return match.similarity >= self.rules.tau and match.context >= self.rules.context_tau
 
 
-def _rank(match: Found) -> tuple[bool, float, float, int]:
+def _rank(match: SegmentMatch) -> tuple[bool, float, float, int]:
     return match.beginning, match.similarity, match.context, match.stored.number
 
 
 def beginnings(ids: Sequence[int], ends: Sequence[int]) -> list[bytes]:
     """A hash of the prompt up to each of these ends, which may come in any order."""
     tokens, at, digest = np.asarray(ids, dtype=np.int64), 0, sha256()
-    made: dict[int, bytes] = {}
+    hashes: dict[int, bytes] = {}
     for end in sorted(set(ends)):
         digest.update(tokens[at:end].tobytes())
-        made[end], at = digest.copy().digest(), end
-    return [made[end] for end in ends]
+        hashes[end], at = digest.copy().digest(), end
+    return [hashes[end] for end in ends]

@@ -1,7 +1,7 @@
 """A bundle: one zip with a run's record, the bench behind it, versions, citations and figures as CSV.
 
 Only the record, the bench and the list of contents are read back; the rest is for people and their programs.
-A bundle may come from anybody, so every name, size and type is checked before anything is believed.
+A bundle may come from anybody, so every name, size and type is checked before anything is used.
 """
 
 import hashlib
@@ -49,8 +49,8 @@ kvlab report THIS.zip -o report.html
 
 @dataclass(frozen=True)
 class Bundle:
-    """What a bundle holds. ``bench``: the bench as JSON values, checked by who puts it on a bench;
-    ``figures``: CSV texts by name; ``tensors``: a safetensors file's content."""
+    """What a bundle holds. ``bench``: the bench as JSON values, which the caller checks; ``figures``: CSV
+    texts by name; ``tensors``: a safetensors file's content."""
 
     record: RunRecord | None = None
     bench: Mapping[str, Any] | None = None
@@ -101,7 +101,7 @@ def read_bundle(content: bytes, limit_bytes: int = BUNDLE_BYTES) -> Bundle:
     try:
         with open_zip(content, MOST_PARTS) as archive:
             entries = _checked(archive, limit_bytes)
-            listed = read_json(_read(archive, entries[CONTENTS], SMALL_BYTES))
+            listed = read_json(_content(archive, entries[CONTENTS], SMALL_BYTES))
             if listed.get("format") != FORMAT:
                 raise RecordError(
                     f"The bundle has format {str(listed.get('format'))[:20]!r}; this version reads format "
@@ -110,7 +110,7 @@ def read_bundle(content: bytes, limit_bytes: int = BUNDLE_BYTES) -> Bundle:
             members = {}
             for name, limit in ((RECORD, limit_bytes), (BENCH, SMALL_BYTES)):
                 if name in entries:
-                    members[name] = _read(archive, entries[name], limit)
+                    members[name] = _content(archive, entries[name], limit)
                     if hashlib.sha256(members[name]).hexdigest() != listed["sha256"].get(name):
                         raise RecordError(f"{name} in this bundle was changed or damaged. It was not opened.")
         bench = read_json(members[BENCH]) if BENCH in members else None
@@ -152,7 +152,7 @@ def _checked(archive: zipfile.ZipFile, limit_bytes: int) -> dict[str, zipfile.Zi
     return out
 
 
-def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int) -> bytes:
+def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int) -> bytes:
     if entry.file_size > limit:
         raise RecordError(
             f"{entry.filename} unpacks to {entry.file_size / 2**20:,.0f} MiB; up to {limit // 2**20} MiB are "

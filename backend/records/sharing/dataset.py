@@ -1,6 +1,6 @@
 """A private dataset repository that keeps shared runs where the host's disk does not last.
 
-One file a run, ``runs/DAY/ID.kvbundle``: a listing tells every id and the day that it was stored on.
+One file a run, ``runs/DAY/ID.kvbundle``: so a listing gives every id and its day.
 """
 
 import re
@@ -19,7 +19,7 @@ _NAME = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 _PATH = re.compile(r"runs/([0-9]{4}-[0-9]{2}-[0-9]{2})/([A-Za-z0-9_-]{22,64})\.kvbundle")
 
 
-class Kept(NamedTuple):
+class StoredRun(NamedTuple):
     """A run in the repository: its id, the second at which its day began, and its bytes."""
 
     name: str
@@ -48,31 +48,31 @@ class DatasetCopy:
             from huggingface_hub import HfApi
 
             api = HfApi()
-        self._api, self._where = api, {"repo_id": repository, "repo_type": "dataset"}
+        self._api, self._repository = api, {"repo_id": repository, "repo_type": "dataset"}
         self._paths: dict[str, str] = {}
         with _hub_errors(f"The dataset repository {repository} cannot be used"):
-            api.create_repo(**self._where, private=True, exist_ok=True)
-            private = bool(api.repo_info(**self._where).private)
+            api.create_repo(**self._repository, private=True, exist_ok=True)
+            private = bool(api.repo_info(**self._repository).private)
         if not private:
             raise OptionError(
                 f"{repository} can be read by everybody, and so could every shared run. Make it private.",
                 field="data_repository",
             )
 
-    def known(self) -> list[Kept]:
+    def runs(self) -> list[StoredRun]:
         """Every run in the repository.
 
         Raises:
             RecordError: it cannot be reached.
         """
-        found = []
+        runs = []
         with _hub_errors("The dataset repository cannot be listed"):
-            for entry in self._api.list_repo_tree(**self._where, recursive=True):
+            for entry in self._api.list_repo_tree(**self._repository, recursive=True):
                 if match := _PATH.fullmatch(entry.path):
                     day = datetime.strptime(match[1], "%Y-%m-%d").replace(tzinfo=UTC)
                     self._paths[match[2]] = entry.path
-                    found.append(Kept(match[2], day.timestamp(), int(entry.size)))
-        return found
+                    runs.append(StoredRun(match[2], day.timestamp(), int(entry.size)))
+        return runs
 
     def put(self, name: str, content: bytes, now: float) -> None:
         """Add a run; it is there when this returns.
@@ -83,7 +83,7 @@ class DatasetCopy:
         path = f"runs/{datetime.fromtimestamp(now, UTC):%Y-%m-%d}/{name}.kvbundle"
         with _hub_errors("The run could not be stored in the dataset repository"):
             self._api.upload_file(
-                **self._where, path_or_fileobj=content, path_in_repo=path, commit_message="A shared run"
+                **self._repository, path_or_fileobj=content, path_in_repo=path, commit_message="A shared run"
             )
         self._paths[name] = path
 
@@ -96,8 +96,8 @@ class DatasetCopy:
         if name not in self._paths:
             return None
         with tempfile.TemporaryDirectory() as folder, _hub_errors("The stored run cannot be read just now"):
-            found = self._api.hf_hub_download(**self._where, filename=self._paths[name], local_dir=folder)
-            return Path(found).read_bytes()
+            path = self._api.hf_hub_download(**self._repository, filename=self._paths[name], local_dir=folder)
+            return Path(path).read_bytes()
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete runs, those that are there, in one commit.
@@ -109,17 +109,17 @@ class DatasetCopy:
         if paths:
             with _hub_errors("Expired runs stay in the dataset repository"):
                 self._api.delete_files(
-                    **self._where, delete_patterns=paths, commit_message=f"Expired: {len(paths)}"
+                    **self._repository, delete_patterns=paths, commit_message=f"Expired: {len(paths)}"
                 )
             for name in names:
                 self._paths.pop(name, None)
 
 
 @contextmanager
-def _hub_errors(said: str) -> Iterator[None]:
+def _hub_errors(message: str) -> Iterator[None]:
     """Whatever the hub's client raises becomes a :class:`RecordError`, without secrets."""
     try:
         with quiet_lookups():
             yield
     except Exception as error:  # of the many kinds that a network has
-        raise RecordError(f"{said}: {reason(error)}. Try again in a minute.") from None
+        raise RecordError(f"{message}: {reason(error)}. Try again in a minute.") from None

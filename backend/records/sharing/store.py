@@ -68,9 +68,9 @@ class SharedRuns:
             try:
                 self._open()
             except sqlite3.DatabaseError:
-                self._make_again()
+                self._rebuild()
             if copy is not None:
-                self._list_copy(copy)
+                self._index_copy(copy)
             self.sweep()
         except (OSError, sqlite3.Error) as error:
             raise RecordError(
@@ -93,15 +93,15 @@ class SharedRuns:
             self.sweep()
             with self._guard:
                 self._check_open()
-                held = self.held_bytes
-                if held + len(content) > self.total_bytes:
+                size = self.held_bytes
+                if size + len(content) > self.total_bytes:
                     raise RecordError(
-                        f"The lab's store is full ({_mib(held)} of {_mib(self.total_bytes)} MiB). Save the "
+                        f"The lab's store is full ({_mib(size)} of {_mib(self.total_bytes)} MiB). Save the "
                         "run as a file, or try again when older ones have expired."
                     )
                 self._write(name, content)
                 row = (name, now, now + self.lifetime_days * 86400, len(content), _hash(content))
-                with self._connected() as base:
+                with self._connection() as base:
                     base.execute("INSERT INTO shared VALUES (?, ?, ?, ?, ?)", row)
             if self._copy is not None:
                 try:
@@ -124,20 +124,20 @@ class SharedRuns:
         Raises:
             RecordError: there is none with this id (any more), or its file is damaged.
         """
-        gone = RecordError(
+        missing = RecordError(
             "Nothing is stored under this link (any more); stored runs are kept for "
             f"{self.lifetime_days:g} days. Ask the sender for the file."
         )
         if not _ID.fullmatch(name):
-            raise gone
+            raise missing
         try:
-            with self._connected() as base:
+            with self._connection() as base:
                 row = base.execute("SELECT expires, sha256 FROM shared WHERE id = ?", (name,)).fetchone()
             if row is None or row[0] <= self._clock():
-                raise gone
-            content = self._fetched(name)
+                raise missing
+            content = self._content(name)
         except FileNotFoundError:
-            raise gone from None
+            raise missing from None
         except (OSError, sqlite3.Error) as error:
             LOG.warning("a stored run could not be read: %s", _reason(error))
             raise RecordError(
@@ -166,20 +166,20 @@ class SharedRuns:
     def sweep(self) -> int:
         """Delete what has expired, and files that belong to nothing; how many."""
         now = self._clock()
-        with self._connected() as base:
-            old = [row[0] for row in base.execute("SELECT id FROM shared WHERE expires <= ?", (now,))]
-            base.executemany("DELETE FROM shared WHERE id = ?", [(name,) for name in old])
-            known = {row[0] for row in base.execute("SELECT id FROM shared")}
-        if old and self._copy is not None:
+        with self._connection() as base:
+            expired = [row[0] for row in base.execute("SELECT id FROM shared WHERE expires <= ?", (now,))]
+            base.executemany("DELETE FROM shared WHERE id = ?", [(name,) for name in expired])
+            names = {row[0] for row in base.execute("SELECT id FROM shared")}
+        if expired and self._copy is not None:
             try:
-                self._copy.delete(old)
+                self._copy.delete(expired)
             except RecordError as error:  # the next start lists them, and the sweep after it tries again
                 LOG.warning("%s", error)
         removed = 0
         for path in self._files.iterdir():
             name = path.name.partition(".")[0]
             with contextlib.suppress(OSError):
-                if name in old or (name not in known and now - path.stat().st_mtime > ORPHAN_SECONDS):
+                if name in expired or (name not in names and now - path.stat().st_mtime > ORPHAN_SECONDS):
                     path.unlink()
                     removed += 1
         return removed
@@ -187,10 +187,10 @@ class SharedRuns:
     @property
     def held_bytes(self) -> int:
         """Bytes of all bundles."""
-        with self._connected() as base:
+        with self._connection() as base:
             return int(base.execute("SELECT COALESCE(SUM(bytes), 0) FROM shared").fetchone()[0])
 
-    def _fetched(self, name: str) -> bytes:
+    def _content(self, name: str) -> bytes:
         """A bundle's file; where the folder has lost it, as the repository has it."""
         try:
             return self._path(name).read_bytes()
@@ -203,15 +203,15 @@ class SharedRuns:
         return content
 
     def _drop(self, name: str) -> None:
-        with self._connected() as base:
+        with self._connection() as base:
             base.execute("DELETE FROM shared WHERE id = ?", (name,))
         self._path(name).unlink(missing_ok=True)
 
-    def _list_copy(self, copy: DatasetCopy) -> None:
+    def _index_copy(self, copy: DatasetCopy) -> None:
         """Rows for what the repository has and the folder does not know; their hash is not known yet."""
-        life = self.lifetime_days * 86400
-        rows = [(kept.name, kept.stored, kept.stored + 86400 + life, kept.size, "") for kept in copy.known()]
-        with self._connected() as base:
+        lifetime = self.lifetime_days * 86400
+        rows = [(run.name, run.stored, run.stored + 86400 + lifetime, run.size, "") for run in copy.runs()]
+        with self._connection() as base:
             base.executemany("INSERT OR IGNORE INTO shared VALUES (?, ?, ?, ?, ?)", rows)
 
     def _path(self, name: str) -> Path:
@@ -229,7 +229,7 @@ class SharedRuns:
             part.unlink(missing_ok=True)
 
     @contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
+    def _connection(self) -> Iterator[sqlite3.Connection]:
         base = sqlite3.connect(self._database, timeout=10.0)
         try:
             with base:
@@ -238,23 +238,23 @@ class SharedRuns:
             base.close()
 
     def _open(self) -> None:
-        with self._connected() as base:
+        with self._connection() as base:
             check = base.execute("PRAGMA quick_check(1)").fetchone()[0]
             if check != "ok":
                 raise sqlite3.DatabaseError(check)
             new = not base.execute("SELECT 1 FROM sqlite_master WHERE name = 'shared'").fetchone()
             base.execute(_TABLE)
         if new:
-            self._take_in()
+            self._index_files()
 
-    def _make_again(self) -> None:
+    def _rebuild(self) -> None:
         LOG.warning("the table of stored runs cannot be read; it is made again from the files")
         self._database.replace(self._database.with_suffix(f".broken-{int(self._clock())}"))
-        for more in ("-journal", "-wal", "-shm"):
-            Path(f"{self._database}{more}").unlink(missing_ok=True)
+        for suffix in ("-journal", "-wal", "-shm"):
+            Path(f"{self._database}{suffix}").unlink(missing_ok=True)
         self._open()
 
-    def _take_in(self) -> None:
+    def _index_files(self) -> None:
         """Rows for the files of an earlier table, with a lifetime that begins when each was written."""
         rows = []
         for path in self._files.glob("*.kvbundle"):
@@ -262,7 +262,7 @@ class SharedRuns:
                 content, written = path.read_bytes(), path.stat().st_mtime
                 expires = written + self.lifetime_days * 86400
                 rows.append((path.stem, written, expires, len(content), _hash(content)))
-        with self._connected() as base:
+        with self._connection() as base:
             base.executemany("INSERT OR IGNORE INTO shared VALUES (?, ?, ?, ?, ?)", rows)
 
 

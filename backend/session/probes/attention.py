@@ -32,7 +32,7 @@ from backend.records.prompt import TokenizedPrompt
 from backend.records.run import AttentionProbe
 
 WATCHED = "kvlab_rows"
-#: What an attention may be given besides scores: with a sink the rest does not sum to one, and so on.
+#: Arguments that change an attention's probabilities: with a sink the others do not sum to one, and so on.
 UNREAD = ("s_aux", "softcap", "position_bias")
 
 Take = Callable[[int, Tensor], None]
@@ -57,7 +57,7 @@ def watching(module: Any, rows: Sequence[int] | None, take: Take) -> Iterator[se
 
     Args:
         module: a causal LM of transformers; forwards go on as before, and afterwards nothing is left on it.
-        rows: which of the forwarded tokens are wanted as queries; all when None.
+        rows: which of the forwarded tokens are the queries; all when None.
         take: gets probabilities (heads, rows, places), fp32, on the module's device.
 
     Yields:
@@ -67,7 +67,7 @@ def watching(module: Any, rows: Sequence[int] | None, take: Take) -> Iterator[se
         ModelError: this family's attention cannot be read; the message says why.
     """
     attention_before = getattr(module.config, "_attn_implementation", None)
-    seen: set[int] = set()
+    layers: set[int] = set()
     sdpa = AttentionInterface()["sdpa"]
 
     def attend(
@@ -79,7 +79,7 @@ def watching(module: Any, rows: Sequence[int] | None, take: Take) -> Iterator[se
         queries = slice(None) if rows is None else list(rows)
         scale = more.get("scaling") or query.shape[-1] ** -0.5
         take(layer.layer_idx, probabilities(query[0], key[0], mask, float(scale), queries))
-        seen.add(layer.layer_idx)
+        layers.add(layer.layer_idx)
         return sdpa(layer, query, key, value, mask, **more)
 
     attention, masks = AttentionInterface(), AttentionMaskInterface()
@@ -91,7 +91,7 @@ def watching(module: Any, rows: Sequence[int] | None, take: Take) -> Iterator[se
             module.set_attn_implementation(WATCHED)
         except (ValueError, KeyError) as error:
             raise _unreadable(module, f"its attention cannot be exchanged ({error})") from None
-        yield seen
+        yield layers
     finally:
         if getattr(module.config, "_attn_implementation", None) != attention_before:
             module.set_attn_implementation(attention_before)
@@ -183,15 +183,15 @@ def attention_rows(
         maps[layer] = weights.mean(dim=0)
 
     try:
-        with layer_masks, watching(engine.model.module, rows, take) as seen:
+        with layer_masks, watching(engine.model.module, rows, take) as read_layers:
             engine.forward_seeing(
                 engine.ids(ids), cache, causal if sees is None else causal & sees, key_positions
             )
     finally:
         cache.length = length
-    if seen != set(range(layers)):
+    if read_layers != set(range(layers)):
         raise _unreadable(
-            engine.model.module, f"only {len(seen)} of its {layers} layers use the common attention"
+            engine.model.module, f"only {len(read_layers)} of its {layers} layers use the common attention"
         )
     return AttentionRows(
         torch.stack([mass[n] for n in range(layers)]).permute(2, 0, 1, 3).cpu().numpy(),
@@ -234,7 +234,7 @@ def attention_probes(
     if not rows:
         return ()
     ids = (*prompt.ids[-1:], *answer[: rows[-1]])
-    spans = [s for s in prompt.spans if s.end > s.start]
+    spans = prompt.filled_spans
     regions = [s.name for s in spans] + ["links"] * (length > total) + ["answer"]
     member = torch.zeros(length + len(ids), len(regions))
     for index, span in enumerate(spans):

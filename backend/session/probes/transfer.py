@@ -1,4 +1,4 @@
-"""What a copied text lost and got back, step by step: copied, turned, corrected, read."""
+"""The error of a copied text, step by step: copied, turned, corrected, read."""
 
 import numpy as np
 import torch
@@ -60,8 +60,8 @@ def _transfer(step: Step, keys: Tensor, values: Tensor, dense: KVCache, rotation
     turns = (step.start - base.start) * rule.inv_freq.float().cpu()
 
     def picture(*stages: Tensor) -> np.ndarray:
-        kept = [stage[layer, head, shown][:, channels.to(stage.device)].float().cpu() for stage in stages]
-        return torch.stack(kept).numpy().astype(np.float16)
+        slices = [stage[layer, head, shown][:, channels.to(stage.device)].float().cpu() for stage in stages]
+        return torch.stack(slices).numpy().astype(np.float16)
 
     return Transfer(
         start=step.start,

@@ -16,9 +16,9 @@ from backend.records.agent_loop import (
     LIMITS,
     LoopRequest,
     cut,
+    is_final,
     loop_pipeline,
     loop_questions,
-    over,
     record_of_rows,
     turns_of,
 )
@@ -148,7 +148,7 @@ def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
         writing: dict[str, str] = {}
         names = {m.label: m.name for m in request.methods}
         message, turns, last_draw = "Starting", 0, 0.0
-        for event in visit.engine.run(request, cancel=cancel, ends=over):
+        for event in visit.engine.run(request, cancel=cancel, ends=is_final):
             if isinstance(event, RunDone):
                 record = cut(event.record)
             elif isinstance(event, TextSoFar):

@@ -165,7 +165,7 @@ def refresh(visit: Visit, inputs: Given) -> Update:
         update = page_errors(error) | {"cost": ""}
     else:
         message = text.SWEEP_PLAN.format(rows=plural(plan.rows, "row"), cells=plural(plan.cells, "cell"))
-        message += text.SWEEP_THERE.format(there=plan.there) if plan.there else ""
+        message += text.SWEEP_THERE.format(there=plan.stored) if plan.stored else ""
         if plan.seconds:
             message += text.SWEEP_SECONDS.format(lasts=html.lasting(plan.seconds))
         else:

@@ -298,15 +298,15 @@ def test_small_pools_drop_their_oldest(log: SampleLog, capacity: int) -> None:
 
 def test_an_anchor_is_inserted_once(log: SampleLog) -> None:
     pool = pool_of(log, rows(1), capacity=1)
-    pool.used(match_of(log.samples[1]))
+    pool.count_uses(match_of(log.samples[1]))
     assert pool.insert(log.samples[1]) is None
     assert pool.uses == {1: 1}
 
 
 def test_being_mixed_is_being_used(log: SampleLog) -> None:
     pool = pool_of(log, rows(1), rows(2), rows(3))
-    pool.used(match_of(log.samples[1], log.samples[3]))
-    pool.used(match_of(log.samples[3]))
+    pool.count_uses(match_of(log.samples[1], log.samples[3]))
+    pool.count_uses(match_of(log.samples[3]))
     assert pool.uses == {1: 1, 2: 0, 3: 2}
 
 
@@ -318,7 +318,7 @@ def test_capacity_is_never_exceeded(capacity: int, steps: list[int]) -> None:
     for step in steps:
         held = list(pool.uses)
         if held and step % 3 == 0:
-            pool.used(match_of(log.samples[held[step % len(held)]]))
+            pool.count_uses(match_of(log.samples[held[step % len(held)]]))
             continue
         sample = add(log, rows(step))
         gone = pool.insert(sample)
@@ -474,12 +474,12 @@ def test_counts_as_shipped(log: SampleLog, shares: tuple[float, ...], counted: t
     pool = pool_of(log, rows(0), rows(1), rows(9), eviction="shipped")
     decision = gate(pool, add(log, rows(0)), 1.0, log)
     told = replace(decision, shareable=True, weights=shares)
-    pool.gated(replace(told, shareable=False))
+    pool.count_gated(replace(told, shareable=False))
     assert set(pool.uses.values()) == {0}
-    pool.gated(told)
+    pool.count_gated(told)
     assert tuple(pool.uses.values()) == counted
     held = tuple(log.samples[n] for n in pool.uses)
-    pool.used(match_of(*held))
+    pool.count_uses(match_of(*held))
     assert tuple(pool.uses.values()) == counted, "being mixed counts nothing"
 
 

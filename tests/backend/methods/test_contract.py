@@ -202,11 +202,11 @@ def test_a_replay_leaves_a_method_as_planning_does(
         walked[0].state.encode_lead_ins()
     log = walked[0].log
     for past in before:
-        for _ in past.through(planned, log):
+        for _ in past.plans(planned, log):
             pass
         past.replay(replayed, log)
     assert replayed.pools(log) == planned.pools(log)
-    plans, same = ([plan for _, plan in last.through(method, log)] for method in (planned, replayed))
+    plans, same = ([plan for _, plan in last.plans(method, log)] for method in (planned, replayed))
     assert [(p.state, p.reason, p.gate) for p in plans] == [(p.state, p.reason, p.gate) for p in same]
     assert replayed.pools(log) == planned.pools(log)
 

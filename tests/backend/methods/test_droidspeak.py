@@ -17,7 +17,7 @@ from backend.engine.engine import Engine
 from backend.engine.partial_layers import KnownTokens, read_above
 from backend.engine.prefill import Prefill
 from backend.methods.base import Prefilled
-from backend.methods.beginnings import HELD
+from backend.methods.beginnings import MOST_PROMPTS
 from backend.methods.droidspeak import DroidSpeakMethod, DroidSpeakOptions
 from backend.methods.plan import Reuse
 from backend.prompts.pipeline import Pipeline
@@ -160,13 +160,13 @@ def test_what_it_holds_is_bounded() -> None:
     one, method = sender(), DroidSpeakMethod(DroidSpeakOptions(0, 1))
     context = one.contexts[1]
     sent = one.engine.execute(context.prompt, method.plan(context, one.log, Clock()), Clock())
-    for number in range(HELD + 3):
+    for number in range(MOST_PROMPTS + 3):
         who = replace(context, weights=str(number))
         method.on_event(Prefilled(who, sent.cache, True, sent.plan, sent.hidden), one.log)
-    each = method.held_bytes // HELD
+    each = method.held_bytes // MOST_PROMPTS
     twin = method.fork()
     twin.shrink(2 * each)
-    assert (twin.held_bytes, method.held_bytes) == (2 * each, HELD * each)
+    assert (twin.held_bytes, method.held_bytes) == (2 * each, MOST_PROMPTS * each)
     plan = twin.plan(context, one.log, Clock())
     assert isinstance(plan.steps[0].action, Reuse)
-    assert f"read by {HELD + 2};" in plan.reason
+    assert f"read by {MOST_PROMPTS + 2};" in plan.reason

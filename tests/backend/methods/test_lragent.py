@@ -155,7 +155,7 @@ def test_shared_is_the_readers_projections_over_the_writers_states() -> None:
     assert found.token_layers == 3 * (len(ids()) - shared)
     assert (found.actions[:, :shared] == REUSED).all()
     assert (found.actions[:, shared:] == COMPUTED).all()
-    [read] = method._read
+    [read] = method._prompts
     assert read.bytes - read.kv.bytes == read.kv.bytes * RANK / 32, "rank / width of the base cache"
     assert not found.exact
 
@@ -281,11 +281,11 @@ def test_on_its_own_weights_it_is_exact_and_can_be_handed_on(form: str, weights:
     assert_dense(found, model)
     assert found.exact
     assert (found.actions[:, :shared] == REUSED).all()
-    kept, low = method._read[-1], adapted().low_rank
+    kept, low = method._prompts[-1], adapted().low_rank
     assert low is not None
     assert kept.ids == ids()
     wanted = torch.stack([x @ rows.T for x, rows in zip(inputs(model, ids()), low.rows, strict=True)])
-    assert tiny.error(kept.more["tuned"], wanted) <= TOLERANCE
+    assert tiny.error(kept.extras["tuned"], wanted) <= TOLERANCE
 
 
 def test_weights_that_are_no_adapter_of_the_base_are_read_afresh() -> None:

@@ -13,7 +13,7 @@ from tiny import QUESTIONS, TOLERANCE, error, model
 
 from backend.judge.judge_lab import JudgeLab
 from backend.judge.judge_session import JudgeSession, SlotText, side_by_side
-from backend.methods.kvcomm.weights import Weight, of_those
+from backend.methods.kvcomm.weights import Weight, subset
 from backend.methods.plan import Reuse
 from backend.methods.registry import profile_options
 from backend.model.load import LoadedModel
@@ -239,7 +239,7 @@ def test_pal_kv_with_texts_of_one_writer_is_kvcomm(tiny: LoadedModel) -> None:
 @given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=6), st.data())
 def test_weights_of_some_sum_to_one(values: list[float], data: st.DataObject) -> None:
     known = data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values)))
-    found = of_those([Weight(torch.tensor(v), torch.tensor(2 * v)) for v in values], known)
+    found = subset([Weight(torch.tensor(v), torch.tensor(2 * v)) for v in values], known)
     assert len(found) == sum(known)
     if found:
         assert abs(float(sum(w.keys for w in found)) - 1) < 1e-5
@@ -250,5 +250,5 @@ def test_weights_of_some_sum_to_one(values: list[float], data: st.DataObject) ->
 
 def test_weightless_anchors_count_as_none() -> None:
     nearest = [Weight(torch.tensor(x), torch.tensor(x)) for x in (1.0, 0.0)]
-    assert of_those(nearest, [False, True]) == ()
-    assert of_those(nearest, [False, False]) == ()
+    assert subset(nearest, [False, True]) == ()
+    assert subset(nearest, [False, False]) == ()

@@ -130,7 +130,7 @@ def test_the_range_ends_where_earlier_requests_deviate_last() -> None:
         pair = [v[layer, 0][:, own].transpose(0, 1).flatten(1) for v in (one.dense[3].cache.values, bases())]
         wanted.append(float((1 - cosine_similarity(*pair)).mean()))
     assert wanted[2] == max(wanted)
-    assert method._last == profiled(one.log) == 2  # type: ignore[attr-defined]
+    assert method._profile == profiled(one.log) == 2  # type: ignore[attr-defined]
 
 
 def test_a_prompt_without_answers_is_read_densely() -> None:

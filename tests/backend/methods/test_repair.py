@@ -17,7 +17,7 @@ from backend.engine.prefill import Prefill
 from backend.methods.base import Arrived, Prefilled
 from backend.methods.candidates import blocks
 from backend.methods.dense import dense_plan
-from backend.methods.repair import SELECTORS, WORDS, RepairMethod, RepairOptions, _behind, shares
+from backend.methods.repair import SELECTORS, WORDS, RepairMethod, RepairOptions, _query, shares
 from backend.model.load import LoadedModel
 from backend.records.request import MethodChoice
 from backend.records.run import COMPUTED, CORRECTED, RECOMPUTED, REUSED
@@ -175,7 +175,7 @@ def test_a_prompt_without_candidates_is_asked_by_its_end(walked: Walk) -> None:
 
     class Keeper(RepairMethod):
         def select(self, view: Any, clock: Clock) -> None:
-            seen.extend(_behind(view))
+            seen.extend(_query(view))
 
     context = walked.contexts[1]
     method = Keeper(RepairOptions(base="naive"))
@@ -222,7 +222,7 @@ def view_of(walked: Walk) -> Any:
                 )
                 for how in ("cross", "asked", "deviation")
             }
-            self.attention = view.attention(_behind(view), 1)
+            self.attention = view.attention(_query(view), 1)
             self.late = view.attention(range(*view.start["agent_2_current"]), 1)
             self.fresh, self.stale = view.fresh(1), view.stale(1)
 

@@ -19,9 +19,9 @@ from backend.cache.kv_cache import KVSegment
 from backend.engine.partial_layers import KnownTokens, gather, read_above
 from backend.methods.plan import Compute, Plan, Reuse, Step
 from backend.methods.segments.cutting import Cut, CutRules, cuts
-from backend.methods.segments.grafts import Graft, Run, _rank, labels, runs, without_halo
+from backend.methods.segments.grafts import Graft, Run, _rank, cover, labels, without_halo
 from backend.methods.segments.minhash import Sketcher, blocks, jaccard, shingles
-from backend.methods.segments.store import Found, MatchRules, Owner, SegmentStore, beginnings
+from backend.methods.segments.store import MatchRules, Owner, SegmentMatch, SegmentStore, beginnings
 from backend.model.load import LoadedModel
 
 RULES = MatchRules(shingle=3, permutations=64, tau=0.7, context_tokens=6, context_tau=0.5, edit_tokens=2)
@@ -187,14 +187,14 @@ def test_up_to_the_first_difference_a_beginning_is_exact() -> None:
     store, ids = SegmentStore(RULES, 1 << 20), tuple(range(60))
     store.add(ME, ids, [Cut(0, 40)], kv(60))
     edited = (*ids[:35], 555, *ids[36:])
-    first, second = runs(found_in(store, edited, [Cut(0, 40)]), 59)
+    first, second = cover(found_in(store, edited, [Cut(0, 40)]), 59)
     assert [(g.start, g.end, g.exact) for g in (*first.grafts, *second.grafts)] == [
         (0, 35, True),
         (36, 40, False),
     ]
     packed = SegmentStore(RULES, 1 << 20, int8=True)
     packed.add(ME, ids, [Cut(0, 40)], kv(60))
-    assert not any(g.exact for run in runs(found_in(packed, ids, [Cut(0, 40)]), 59) for g in run.grafts)
+    assert not any(g.exact for run in cover(found_in(packed, ids, [Cut(0, 40)]), 59) for g in run.grafts)
 
 
 class Everything(list[int]):
@@ -273,7 +273,7 @@ def test_the_budget_holds_and_the_longest_unused_goes_first() -> None:
     store = SegmentStore(RULES, 3 * size)
     store.add(ME, ids, pieces[:3], kv(200))
     first, second, third = (s.number for s in store.segments(ME))
-    store.used(ME, [first])
+    store.mark_used(ME, [first])
     store.add(ME, ids, pieces[3:4], kv(200))
     assert [s.number for s in store.segments(ME)][:2] == [third, first]
     assert store.held_bytes(ME) == sum(s.bytes for s in store.segments(ME)) <= 3 * size
@@ -289,14 +289,14 @@ def test_all_owners_together_shrink_the_largest_first() -> None:
     store.add(ME, ids, pieces[:5], kv(200))
     store.add(other, ids, pieces[:2], kv(200))
     one = store.held_bytes(other) // 2
-    assert store.held == 7 * one
+    assert store.total_bytes == 7 * one
     store.shrink(4 * one)
     assert (store.held_bytes(ME), store.held_bytes(other)) == (2 * one, 2 * one)
     assert [s.start for s in store.segments(ME)] == [40, 50], "the longest unused went"
-    store.shrink(store.held)
-    assert store.held == 4 * one
+    store.shrink(store.total_bytes)
+    assert store.total_bytes == 4 * one
     store.shrink(0)
-    assert store.held == 0
+    assert store.total_bytes == 0
 
 
 def test_int8_takes_a_quarter() -> None:
@@ -394,7 +394,7 @@ def test_beginnings_are_those_of_the_tokens() -> None:
 # -- grafts
 
 
-def found_in(store: SegmentStore, ids: tuple[int, ...], pieces: list[Cut]) -> list[Found]:
+def found_in(store: SegmentStore, ids: tuple[int, ...], pieces: list[Cut]) -> list[SegmentMatch]:
     return [one for _, one, _ in store.find(ME, ids, pieces) if one]
 
 
@@ -404,7 +404,7 @@ def test_grafts_cover_each_token_once_and_only_with_its_own_kind() -> None:
     store.add(ME, ids, pieces, kv(100))
     edited = (7, 7, *ids[:35], 555, *ids[36:])
     moved = [Cut(c.start + 2, c.end + 2) for c in pieces]
-    out = runs(found_in(store, edited, moved), 80)
+    out = cover(found_in(store, edited, moved), 80)
     places = [t for run in out for g in run.grafts for t in range(g.start, g.end)]
     assert len(places) == len(set(places)) > 40
     assert max(places) < 80
@@ -438,12 +438,13 @@ def test_neighbours_in_their_prompt_make_one_run() -> None:
     store, ids = SegmentStore(replace(RULES, context_tau=0.0), 1 << 20), tuple(range(100))
     store.add(ME, ids, [Cut(10, 40), Cut(40, 70)], kv(100))
     asked = (7, 7, *ids)
-    [run] = runs(found_in(store, asked, [Cut(12, 42), Cut(42, 72)]), 90)
+    [run] = cover(found_in(store, asked, [Cut(12, 42), Cut(42, 72)]), 90)
     assert (run.start, run.end, len(run.grafts)) == (12, 72, 2)
     other = (*ids[:40], *range(500, 530))
     store.add(ME, other, [Cut(40, 70)], kv(70, 5))
     mixed = (7, 7, *ids[:40], *range(500, 530), 1)
-    assert len(runs(found_in(store, mixed, [Cut(12, 42), Cut(42, 72)]), 73)) == 2, "from two prompts: an edge"
+    parts = cover(found_in(store, mixed, [Cut(12, 42), Cut(42, 72)]), 73)
+    assert len(parts) == 2, "from two prompts: an edge"
 
 
 def stored_graft(start: int, end: int, exact: bool = False) -> Graft:

@@ -28,9 +28,9 @@ from backend.records.agent_loop import (
     LoopRecord,
     LoopRequest,
     answer_of,
+    is_final,
     loop_pipeline,
     loop_questions,
-    over,
     record_of_rows,
     right_end,
     summary,
@@ -119,12 +119,12 @@ def saying(record: RunRecord, text: str) -> Outcome:
 
 def test_finish_ends_an_episode_and_its_number_decides(pinned: list[RunRecord]) -> None:
     done = saying(pinned[0], "Thought 3: I know the answer. Action 3: finish[24]")
-    assert over(done)
+    assert is_final(done)
     assert [right_end(done, e) for e in ("24", "42", None)] == [RIGHT, WRONG, UNKNOWN]
     going = saying(pinned[0], "Thought 1: The answer is 24. Action 1: lookup[pens]")
-    assert not over(going)
+    assert not is_final(going)
     assert right_end(going, "24") == WRONG, "only finish gives an answer"
-    assert not over(saying(pinned[0], "24"))
+    assert not is_final(saying(pinned[0], "24"))
 
 
 def test_pinned_every_method_stops_where_dense_does(tiny_model: LoadedModel) -> None:
@@ -363,5 +363,5 @@ def test_the_command_writes_rows_summary_and_record(
 def test_the_record_holds_the_turns_that_ran(
     tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backend.studies.agent_loop.over", lambda outcome: outcome.agent == 2)
+    monkeypatch.setattr("backend.studies.agent_loop.is_final", lambda outcome: outcome.agent == 2)
     assert [a.id for a in ran(LabSession(tiny_model)).request.pipeline.agents] == [1, 2]

@@ -151,8 +151,8 @@ def test_a_stopped_sweep_keeps_its_rows(lab: VisitStore, visit: Visit) -> None:
             assert visit.cancel is not None
             visit.cancel.set()
     assert "Stopped" in update.get("status", "") or visit.cancel is None
-    there = sweep_page.state_of(visit).desk.plan(*given().values()).there
-    assert 3 <= there < 18
+    stored = sweep_page.state_of(visit).desk.plan(*given().values()).stored
+    assert 3 <= stored < 18
 
 
 def test_between_two_problems_others_have_the_model(lab: VisitStore, visit: Visit) -> None:
