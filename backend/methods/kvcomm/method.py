@@ -182,7 +182,9 @@ class KVCommMethod(Method):
         with clock.part("match"):
             matches, unknown = self._matches(context, new, log)
             if unknown:
-                reason = f"No anchor of {unknown} has been seen by agent {agent_label(context.prompt.agent)} yet."
+                reason = (
+                    f"No anchor of {unknown} has been seen by agent {agent_label(context.prompt.agent)} yet."
+                )
                 return fallback_plan(context.prompt, reason, gate)
             mixed = {name: self.mixed(context, name, match, log) for name, match in matches.items()}
         if new:
