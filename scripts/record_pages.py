@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from backend.base.serialization import Saved
 from backend.lab import Lab
 from backend.model.load import LoadedModel, load_model
-from backend.records.agent_loop import cut, over
+from backend.records.agent_loop import cut, is_final
 from backend.records.events import RunDone
 from backend.records.judge import CRITERIA, OrderDone
 from backend.records.run import RunRecord
@@ -84,7 +84,7 @@ def of_documents(model: LoadedModel, tries: int) -> Saved:
 def of_loop(model: LoadedModel, tries: int) -> Saved:
     """An episode."""
     records = (
-        cut(run_once(model, request, ends=over))
+        cut(run_once(model, request, ends=is_final))
         for request in requests_of(loop, tries, loop.METHODS_AT_FIRST)
     )
     return first((record, shows_change(record)) for record in records)
