@@ -17,7 +17,7 @@ from backend.judge.cost import judging_seconds
 from backend.judge.judge_lab import drawn_problem
 from backend.judge.live import write
 from backend.judge.prompts import check_wording
-from backend.model.adapters import fitting
+from backend.model.adapters import weight_labels
 from backend.records.events import Progress
 from backend.records.familiarity import Outlook
 from backend.records.hardware import Figures
@@ -67,7 +67,7 @@ class Lab:
     def trained_weights(self) -> dict[str, str]:
         """Names and labels of the shipped weights trained for this model; see
         :mod:`backend.model.adapters`."""
-        return fitting(self.session.model)
+        return weight_labels(self.session.model)
 
     # -- the judge lab, beside its study
 

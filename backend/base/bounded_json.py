@@ -14,7 +14,7 @@ MOST_DEPTH = 64
 # Closed or not: a text that never ends goes to the end. Nothing is tried twice, so the time is linear.
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-_REST = bytes(byte for byte in range(256) if byte not in b"[{]}")
+_OTHER_BYTES = bytes(byte for byte in range(256) if byte not in b"[{]}")
 
 
 def excess(
@@ -29,7 +29,7 @@ def excess(
     bare = _TEXT.sub(b"", body)
     if (values := sum(map(bare.count, (b",", b"[", b"{")))) > most_values:
         return f"holds {values:,} values; up to {most_values:,} are read"
-    steps = np.frombuffer(bare.translate(_STEPS, _REST), np.int8)
+    steps = np.frombuffer(bare.translate(_STEPS, _OTHER_BYTES), np.int8)
     if len(steps) and (deepest := int(steps.cumsum(dtype=np.int64).max())) > depth:
         return f"is nested {deepest:,} deep; up to {depth} are read"
     return ""

@@ -15,14 +15,14 @@ class Clock:
     def __init__(
         self,
         mark: Callable[[], Any] = time.perf_counter,
-        between: Callable[[Any, Any], float] = lambda first, last: (last - first) * 1e3,
+        elapsed: Callable[[Any, Any], float] = lambda first, last: (last - first) * 1e3,
     ) -> None:
         """
         Args:
             mark: sets a mark where a device's work stands now, without waiting for it.
-            between: milliseconds from one mark to another, once both have been reached.
+            elapsed: milliseconds from one mark to another, once both have been reached.
         """
-        self._mark, self._between = mark, between
+        self._mark, self._elapsed = mark, elapsed
         self._parts: dict[str, float] = {}
         self._open: list[str] = []
         self._spans: list[tuple[str, Any, Any, int]] = []  # part, from, to, and 1 or -1
@@ -31,15 +31,15 @@ class Clock:
     def part(self, name: str) -> Iterator[None]:
         """Time the body under ``name``."""
         self._open.append(name)
-        began = self._mark()
+        start = self._mark()
         try:
             yield
         finally:
-            ended = self._mark()
+            end = self._mark()
             self._open.pop()
-            self._spans.append((name, began, ended, 1))
+            self._spans.append((name, start, end, 1))
             if self._open:
-                self._spans.append((self._open[-1], began, ended, -1))
+                self._spans.append((self._open[-1], start, end, -1))
 
     def add(self, name: str, ms: float) -> None:
         """Count what was spent elsewhere."""
@@ -49,6 +49,6 @@ class Clock:
     def parts(self) -> dict[str, float]:
         """Milliseconds by part; may be changed. Waits for the device."""
         spans, self._spans = self._spans, []
-        for name, began, ended, sign in spans:
-            self.add(name, sign * self._between(began, ended))
+        for name, start, end, sign in spans:
+            self.add(name, sign * self._elapsed(start, end))
         return self._parts

@@ -15,12 +15,12 @@ def quiet_lookups() -> Iterator[None]:
     """Without the library's lines about each try that failed; what came of them is the caller's to say."""
     from huggingface_hub.utils import logging
 
-    before = logging.get_verbosity()
+    level = logging.get_verbosity()
     logging.set_verbosity(ERROR)
     try:
         yield
     finally:
-        logging.set_verbosity(before)
+        logging.set_verbosity(level)
 
 
 def reason(error: BaseException) -> str:

@@ -8,12 +8,12 @@ from backend.base.text import show
 
 
 def check_choice(
-    value: object, known: Iterable[Any], field: str, what: str = "", error: type[LabError] = OptionError
+    value: object, choices: Iterable[Any], field: str, label: str = "", error: type[LabError] = OptionError
 ) -> None:
-    """Refuse what is not among the known. ``what``: what the message calls it, else the field's last part."""
-    known = tuple(known)
-    if value not in known:
-        name, allowed = what or field.rpartition(".")[2], ", ".join(map(str, known))
+    """Refuse what is none of the choices. ``label``: its name in messages; the field's last part if empty."""
+    choices = tuple(choices)
+    if value not in choices:
+        name, allowed = label or field.rpartition(".")[2], ", ".join(map(str, choices))
         raise error(f"{name} is {show(value)}; allowed: {allowed}. Choose one of them.", field=field)
 
 

@@ -55,23 +55,23 @@ class Discreet(logging.Filter):
 
 def places(error: BaseException) -> str:
     """An exception's type and where it was raised, without its message, and those that led to it."""
-    said = []
-    seen: set[int] = set()
+    parts = []
+    ids: set[int] = set()
     current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
+    while current is not None and id(current) not in ids:
+        ids.add(id(current))
         frames = "".join(
             f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}\n'
             for frame in traceback.extract_tb(current.__traceback__)
         )
-        said.append(f"{frames}{type(current).__module__}.{type(current).__qualname__}")
+        parts.append(f"{frames}{type(current).__module__}.{type(current).__qualname__}")
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
-    return "\nwhile handling\n".join(said)
+    return "\nwhile handling\n".join(parts)
 
 
 def keep_log_discreet(*names: str) -> None:
     """Filter what these loggers write; a filter of theirs does not see their children's."""
     for name in names:
         logger = logging.getLogger(name)
-        if not any(isinstance(known, Discreet) for known in logger.filters):
+        if not any(isinstance(item, Discreet) for item in logger.filters):
             logger.addFilter(Discreet())

@@ -30,12 +30,12 @@ class RowFile:
         if not self.path.exists():
             return []
         content = self.path.read_bytes()
-        whole, newline, torn = content.rpartition(b"\n")
+        lines, newline, torn = content.rpartition(b"\n")
         if torn:
             with self.path.open("r+b") as file:
-                file.truncate(len(whole) + len(newline))
+                file.truncate(len(lines) + len(newline))
         rows = []
-        for number, line in enumerate(whole.splitlines(), 1):
+        for number, line in enumerate(lines.splitlines(), 1):
             if not line:
                 continue
             try:

@@ -168,22 +168,22 @@ def decode(kind: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
         return _decode_one_of(args, value, arrays)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         hints = _hints(kind)
-        return kind(**{k: decode(hints[k], v, arrays) for k, v in _a(dict, value).items()})
+        return kind(**{k: decode(hints[k], v, arrays) for k, v in _require(dict, value).items()})
     if origin is np.ndarray:
         return _decode_array(args[-1], value, arrays)
     if origin is tuple:
-        items = _a(list, value)
+        items = _require(list, value)
         kinds = [args[0]] * len(items) if args[-1] is Ellipsis or len(args) == 1 else args
         return tuple(decode(k, v, arrays) for k, v in zip(kinds, items, strict=True))
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
-        return {k: decode(args[1], v, arrays) for k, v in _a(dict, value).items()}
+        return {k: decode(args[1], v, arrays) for k, v in _require(dict, value).items()}
     if origin is typing.Literal:
         if value not in args or type(value) not in map(type, args):
             raise TypeError(f"{str(value)[:40]!r} is none of {args}")
         return value
     if kind is float and type(value) is int:
         return value
-    return _a(kind, value)
+    return _require(kind, value)
 
 
 @functools.cache
@@ -191,7 +191,7 @@ def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def _a(kind: Any, value: Any) -> Any:
+def _require(kind: Any, value: Any) -> Any:
     """The value, if it is of exactly this type."""
     if type(value) is not (type(None) if kind is None else kind):
         raise TypeError(f"{type(value).__name__} stands where {kind} belongs")
@@ -210,10 +210,10 @@ def _decode_one_of(kinds: tuple[Any, ...], value: Any, arrays: Mapping[str, NDAr
 
 def _decode_array(hint: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     """The array that a value names; numbers of the kind that the hint says (``np.dtype[np.float32]``)."""
-    if set(_a(dict, value)) != {"$array"}:
+    if set(_require(dict, value)) != {"$array"}:
         raise TypeError("an array is missing")
-    array, wanted = arrays[value["$array"]], typing.get_args(hint)
-    kinds = np.dtype(wanted[0]).kind if wanted and wanted[0] is not Any else "biuf"
+    array, dtypes = arrays[value["$array"]], typing.get_args(hint)
+    kinds = np.dtype(dtypes[0]).kind if dtypes and dtypes[0] is not Any else "biuf"
     if array.dtype.kind not in kinds:
-        raise TypeError(f"an array of {array.dtype} stands where {wanted} belongs")
+        raise TypeError(f"an array of {array.dtype} stands where {dtypes} belongs")
     return array

@@ -49,15 +49,15 @@ def wilson(successes: int, total: int, z: float = Z95) -> tuple[float, float]:
     return (max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale))
 
 
-def share_of(good: int, seen: int) -> Share:
+def share_of(good: int, total: int) -> Share:
     """A share with Wilson's interval."""
-    return Share(good / seen, *wilson(good, seen), seen) if seen else NOTHING
+    return Share(good / total, *wilson(good, total), total) if total else NOTHING
 
 
 def share(hits: Sequence[bool | None]) -> Share:
     """Share of true ones among those that are known, with Wilson's interval."""
-    known = [bool(h) for h in hits if h is not None]
-    return share_of(sum(known), len(known))
+    values = [bool(h) for h in hits if h is not None]
+    return share_of(sum(values), len(values))
 
 
 def bootstrap_interval(
@@ -81,14 +81,14 @@ def bootstrap_interval(
     draws *= min(max(1, family), MOST_TIMES)
     rng = np.random.default_rng(seed)
     if clusters is None or len(set(clusters)) < 2:
-        drawn = rng.integers(0, count, (draws, count))
+        places = rng.integers(0, count, (draws, count))
     else:
-        _, own, sizes = np.unique(np.asarray(clusters), return_inverse=True, return_counts=True)
-        first = np.cumsum(sizes) - sizes
-        chosen = rng.integers(0, len(sizes), (draws, len(sizes)))[:, own]
-        place = first[chosen] + (rng.random((draws, count)) * sizes[chosen]).astype(np.int64)
-        drawn = np.argsort(own, kind="stable")[place]
-    values = statistic(drawn)
+        _, owners, sizes = np.unique(np.asarray(clusters), return_inverse=True, return_counts=True)
+        starts = np.cumsum(sizes) - sizes
+        picks = rng.integers(0, len(sizes), (draws, len(sizes)))[:, owners]
+        positions = starts[picks] + (rng.random((draws, count)) * sizes[picks]).astype(np.int64)
+        places = np.argsort(owners, kind="stable")[positions]
+    values = statistic(places)
     values = values[~np.isnan(values)]
     if not len(values):
         return math.nan, math.nan
@@ -108,9 +108,9 @@ def bootstrap(
     if w.sum() == 0:
         return NOTHING
 
-    def ratio(drawn: NDArray[np.int64]) -> NDArray[np.float64]:
-        below = w[drawn].sum(axis=1)
-        return np.asarray(x[drawn].sum(axis=1)[below > 0] / below[below > 0])
+    def ratio(places: NDArray[np.int64]) -> NDArray[np.float64]:
+        divisors = w[places].sum(axis=1)
+        return np.asarray(x[places].sum(axis=1)[divisors > 0] / divisors[divisors > 0])
 
     return Share(
         float(x.sum() / w.sum()), *bootstrap_interval(ratio, len(x), seed=seed, family=family), len(x)
@@ -135,15 +135,15 @@ def clustered(
         values: None is left out.
         clusters: which one each value belongs to.
     """
-    known = [
+    entries = [
         (c, v, w)
         for c, v, w in zip(clusters, values, weights or [1.0] * len(values), strict=True)
         if v is not None
     ]
-    if not known or not sum(w for _, _, w in known):
+    if not entries or not sum(w for _, _, w in entries):
         return NOTHING
     groups: dict[int, list[tuple[float, float]]] = {}
-    for cluster, value, weight in known:
+    for cluster, value, weight in entries:
         groups.setdefault(cluster, []).append((float(value), float(weight)))
     sizes = np.asarray([len(rows) for rows in groups.values()])
     table = np.zeros((len(groups), int(sizes.max()), 2))
@@ -151,18 +151,18 @@ def clustered(
         row[: len(group)] = group
     middle = float(table[..., 0].sum() / table[..., 1].sum())
     if len(groups) == 1:
-        return Share(middle, -math.inf, math.inf, len(known))
+        return Share(middle, -math.inf, math.inf, len(entries))
     rng = np.random.default_rng(seed)
     means: list[float] = []
     for _ in range(draws):
-        chosen = rng.integers(0, len(sizes), len(sizes))
-        places = (rng.random((len(chosen), table.shape[1])) * sizes[chosen][:, None]).astype(int)
-        taken = np.arange(table.shape[1]) < sizes[chosen][:, None]
-        sums = (table[chosen[:, None], places] * taken[..., None]).sum((0, 1))
+        picks = rng.integers(0, len(sizes), len(sizes))
+        places = (rng.random((len(picks), table.shape[1])) * sizes[picks][:, None]).astype(int)
+        mask = np.arange(table.shape[1]) < sizes[picks][:, None]
+        sums = (table[picks[:, None], places] * mask[..., None]).sum((0, 1))
         if sums[1]:
             means.append(float(sums[0] / sums[1]))
     low, high = np.percentile(means, [2.5, 97.5])
-    return Share(middle, float(low), float(high), len(known))
+    return Share(middle, float(low), float(high), len(entries))
 
 
 def mean_and_half(values: ArrayLike, z: float = Z95) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -172,11 +172,11 @@ def mean_and_half(values: ArrayLike, z: float = Z95) -> tuple[NDArray[np.float64
         z: deviations of the mean within which 95% lie; as many as a normal distribution has by default.
     """
     rows = np.asarray(values, dtype=np.float64)
-    known = (~np.isnan(rows)).sum(axis=-1)
+    counts = (~np.isnan(rows)).sum(axis=-1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.where(np.isnan(rows), 0, rows).sum(axis=-1) / known
-        spread = np.where(np.isnan(rows), 0, (rows - mean[..., None]) ** 2).sum(axis=-1) / (known - 1)
-        return mean, z * np.sqrt(spread / known)
+        mean = np.where(np.isnan(rows), 0, rows).sum(axis=-1) / counts
+        spread = np.where(np.isnan(rows), 0, (rows - mean[..., None]) ** 2).sum(axis=-1) / (counts - 1)
+        return mean, z * np.sqrt(spread / counts)
 
 
 def mean_interval(values: ArrayLike) -> tuple[NDArray[np.float64], ...]:
@@ -186,7 +186,7 @@ def mean_interval(values: ArrayLike) -> tuple[NDArray[np.float64], ...]:
 
 
 def logistic(
-    found: Mapping[str, float],
+    values: Mapping[str, float],
     features: Sequence[str],
     mean: Sequence[float],
     scale: Sequence[float],
@@ -197,7 +197,7 @@ def logistic(
     it is not known."""
     total = bias
     for name, middle, size, factor in zip(features, mean, scale, weight, strict=True):
-        value = found.get(name, math.nan)
+        value = values.get(name, math.nan)
         total += factor * (value - middle) / size if math.isfinite(value) else 0.0
     return 1 / (1 + math.exp(-max(-700.0, min(700.0, total))))
 
@@ -205,22 +205,22 @@ def logistic(
 # -- a share's limits, exact ---------------------------------------------------------------------------------
 
 
-def upper_limit(hits: int, seen: int, level: float = 0.95) -> float:
-    """The largest share under which as few as ``hits`` of ``seen`` still happen with 1 - ``level``: the
+def upper_limit(hits: int, total: int, level: float = 0.95) -> float:
+    """The largest share under which as few as ``hits`` of ``total`` still happen with 1 - ``level``: the
     one-sided exact limit (Clopper and Pearson 1934, "The use of confidence or fiducial limits", Biometrika
     26). The true share is at most this at least as often as ``level`` says. 1 where nothing was seen."""
-    if hits >= seen:
+    if hits >= total:
         return 1.0
-    return _crossing(lambda share: _at_most(hits, seen, share) - (1 - level), hits / seen, 1.0)
+    return _crossing(lambda share: _at_most(hits, total, share) - (1 - level), hits / total, 1.0)
 
 
-def lower_limit(hits: int, seen: int, level: float = 0.95) -> float:
+def lower_limit(hits: int, total: int, level: float = 0.95) -> float:
     """The same from below: the true share is at least this."""
-    return 1 - upper_limit(seen - hits, seen, level)
+    return 1 - upper_limit(total - hits, total, level)
 
 
 def confidence_sequence(
-    hits: int, seen: int, level: float = 0.95, around: float = 0.5
+    hits: int, total: int, level: float = 0.95, around: float = 0.5
 ) -> tuple[float, float]:
     """An interval that holds the true share at every moment at once, so one may look after each observation
     and stop whenever one likes: with ``level``, no interval of the whole sequence misses it.
@@ -234,56 +234,56 @@ def confidence_sequence(
     be independent.
 
     Args:
-        hits: so far; ``seen``: of so many.
+        hits: so far; ``total``: of so many.
         around: the share near which it should be narrow; chosen before anything is seen.
     """
-    if not seen:
+    if not total:
         return 0.0, 1.0
-    wanted = -math.log(1 - level)
-    middle = hits / seen
+    threshold = -math.log(1 - level)
+    middle = hits / total
 
-    def short(share: float) -> float:  # positive where the share is not out
-        return wanted - log_evidence(hits, seen, share, around)
+    def margin(share: float) -> float:  # positive where the share is not out
+        return threshold - log_evidence(hits, total, share, around)
 
-    low = _crossing(lambda share: -short(share), 0.0, middle) if hits else 0.0
-    high = _crossing(short, middle, 1.0) if hits < seen else 1.0
+    low = _crossing(lambda share: -margin(share), 0.0, middle) if hits else 0.0
+    high = _crossing(margin, middle, 1.0) if hits < total else 1.0
     return low, high
 
 
-def log_evidence(hits: int, seen: int, share: float, around: float = 0.5) -> float:
+def log_evidence(hits: int, total: int, share: float, around: float = 0.5) -> float:
     """Logarithm of what was won against a share; see :func:`confidence_sequence`. The prior is Beta(1/2, b)
     with its mean at ``around``, and Jeffreys' at 1/2."""
-    if (share <= 0 and hits) or (share >= 1 and hits < seen):
+    if (share <= 0 and hits) or (share >= 1 and hits < total):
         return math.inf
     a, b = 0.5, 0.5 * (1 - around) / around
-    won = _log_beta(a + hits, b + seen - hits) - _log_beta(a, b)
-    lost = (hits * math.log(share) if hits else 0.0) + (
-        (seen - hits) * math.log1p(-share) if hits < seen else 0.0
+    gain = _log_beta(a + hits, b + total - hits) - _log_beta(a, b)
+    cost = (hits * math.log(share) if hits else 0.0) + (
+        (total - hits) * math.log1p(-share) if hits < total else 0.0
     )
-    return won - lost
+    return gain - cost
 
 
 def _log_beta(a: float, b: float) -> float:
     return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
 
 
-def _at_most(hits: int, seen: int, share: float) -> float:
-    """Chance of at most so many of ``seen`` under a share between 0 and 1."""
+def _at_most(hits: int, total: int, share: float) -> float:
+    """Chance of at most so many of ``total`` under a share between 0 and 1."""
     if share <= 0 or share >= 1:
-        return float(share <= 0 or hits >= seen)
-    first = math.lgamma(seen + 1)
+        return float(share <= 0 or hits >= total)
+    constant = math.lgamma(total + 1)
     return sum(
         math.exp(
-            first - math.lgamma(k + 1) - math.lgamma(seen - k + 1)
-            + k * math.log(share) + (seen - k) * math.log1p(-share)
+            constant - math.lgamma(k + 1) - math.lgamma(total - k + 1)
+            + k * math.log(share) + (total - k) * math.log1p(-share)
         )
         for k in range(hits + 1)
     )  # fmt: skip
 
 
-def _crossing(falling: Callable[[float], float], low: float, high: float) -> float:
+def _crossing(function: Callable[[float], float], low: float, high: float) -> float:
     """Where a function that falls from above 0 passes it, to a relative 1e-12."""
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if falling(middle) > 0 else (low, middle)
+        low, high = (middle, high) if function(middle) > 0 else (low, middle)
     return high

@@ -21,18 +21,18 @@ def show(value: object) -> str:
         return "a very large number"
 
 
-def check_text(text: object, what: str, field: str, limit: int = MAX_TEXT) -> str:
+def check_text(text: object, label: str, field: str, limit: int = MAX_TEXT) -> str:
     """The text itself, if it is a string that a tokenizer can take."""
     if not isinstance(text, str):
-        raise PromptError(f"{what} is {show(text)}, which is not text. Give text.", field=field)
+        raise PromptError(f"{label} is {show(text)}, which is not text. Give text.", field=field)
     if len(text) > limit:
         raise PromptError(
-            f"{what} has {len(text):,} characters; up to {limit:,} are allowed. Shorten it.", field=field
+            f"{label} has {len(text):,} characters; up to {limit:,} are allowed. Shorten it.", field=field
         )
     if bad := _UNUSABLE.search(text):
         kind = "a NUL character" if bad.group() == "\x00" else "half of a surrogate pair"
         raise PromptError(
-            f"{what} holds {kind} at character {bad.start() + 1:,}, which is not valid text. Remove it.",
+            f"{label} holds {kind} at character {bad.start() + 1:,}, which is not valid text. Remove it.",
             field=field,
         )
     return text
@@ -41,10 +41,10 @@ def check_text(text: object, what: str, field: str, limit: int = MAX_TEXT) -> st
 Tax = tuple[int, int]  # tokens of prompts that their texts, tokenised at once, would not have; all of them
 
 
-def added(taxes: Iterable[Tax | None]) -> Tax | None:
+def sum_taxes(taxes: Iterable[Tax | None]) -> Tax | None:
     """The sum of those that are known; None where none is."""
-    known = [tax for tax in taxes if tax is not None]
-    return (sum(taxed for taxed, _ in known), sum(total for _, total in known)) if known else None
+    present = [tax for tax in taxes if tax is not None]
+    return (sum(taxed for taxed, _ in present), sum(total for _, total in present)) if present else None
 
 
 def boundary_words(tax: Tax | None) -> str:
@@ -70,6 +70,6 @@ def replication(draws: int, unit: str, inside: str) -> str:
     )
 
 
-def check_label(text: object, what: str, field: str) -> None:
-    if not check_text(text, what, field, 200).strip():
-        raise PromptError(f"{what} is empty. Give 1 to 200 characters.", field=field)
+def check_label(text: object, label: str, field: str) -> None:
+    if not check_text(text, label, field, 200).strip():
+        raise PromptError(f"{label} is empty. Give 1 to 200 characters.", field=field)

@@ -120,21 +120,21 @@ class Temper:
 
 @functools.cache
 def _cache_argument(kinds: tuple[type, ...]) -> str:
-    owned = [vars(kind)["forward"] for kind in kinds if "forward" in vars(kind)]
-    forwards = [inspect.signature(forward) for forward in owned]
-    return "cache" if any("cache" in signature.parameters for signature in forwards) else "past_key_values"
+    forwards = [vars(kind)["forward"] for kind in kinds if "forward" in vars(kind)]
+    signatures = [inspect.signature(forward) for forward in forwards]
+    return "cache" if any("cache" in signature.parameters for signature in signatures) else "past_key_values"
 
 
-def as_argument(module: Any, held: Cache) -> dict[str, Cache]:
+def as_argument(module: Any, cache: Cache) -> dict[str, Cache]:
     """A cache under the name that a module's ``forward`` has for it: ``cache``, in transformers before 5.24
     ``past_key_values``. A subclass may pass all that it is given on to its base."""
-    return {_cache_argument(type(module).__mro__): held}
+    return {_cache_argument(type(module).__mro__): cache}
 
 
 def made_cache(output: Any) -> Any:
     """The cache that a forward pass gives back, by either of its names; None where it gives none."""
-    held = getattr(output, "cache", None)
-    return getattr(output, "past_key_values", None) if held is None else held
+    cache = getattr(output, "cache", None)
+    return getattr(output, "past_key_values", None) if cache is None else cache
 
 
 class BufferLayer(DynamicLayer):
@@ -217,9 +217,9 @@ class KVCache:
 
     def positions_of(self, start: int, end: int, row: int = 0) -> Tensor:
         """RoPE positions of places ``[start, end)`` of a row without padding, (places,), on the CPU."""
-        known = self.positions if self.positions is not None else torch.empty(0, dtype=torch.long)
-        later = torch.arange(len(known), max(end, len(known))) + self.shifts[row]
-        return torch.cat([known, later])[start:end]
+        head = self.positions if self.positions is not None else torch.empty(0, dtype=torch.long)
+        tail = torch.arange(len(head), max(end, len(head))) + self.shifts[row]
+        return torch.cat([head, tail])[start:end]
 
     def copy(self) -> KVCache:
         """The same content in buffers of its own."""
@@ -277,18 +277,18 @@ class KVCache:
         longest = max(cache.length - pad for cache, _, pad in parts)
         first = parts[0][0].keys
         layers, _, heads, _, dim = first.shape
-        joined = KVCache((layers, len(parts), heads, longest + extra_tokens, dim), first.dtype, first.device)
+        batch = KVCache((layers, len(parts), heads, longest + extra_tokens, dim), first.dtype, first.device)
         padding = []
         for index, (cache, row, pad) in enumerate(parts):
             empty = longest - (cache.length - pad)
             padding.append(empty)
-            for target, source in ((joined.keys, cache.keys), (joined.values, cache.values)):
+            for target, source in ((batch.keys, cache.keys), (batch.values, cache.values)):
                 target[:, index, :, :empty] = 0
                 target[:, index, :, empty:longest] = source[:, row, :, pad : cache.length]
-        joined.length = longest
-        joined.shifts = [cache.shifts[row] for cache, row, _ in parts]
+        batch.length = longest
+        batch.shifts = [cache.shifts[row] for cache, row, _ in parts]
         for index, (cache, row, pad) in enumerate(parts):
             if (temper := cache.tempers[row]) is not None:
-                moved = torch.nn.functional.pad(temper.places, (padding[index] - pad, 0))
-                joined.tempers[index] = replace(temper, places=moved)
-        return joined, padding
+                places = torch.nn.functional.pad(temper.places, (padding[index] - pad, 0))
+                batch.tempers[index] = replace(temper, places=places)
+        return batch, padding

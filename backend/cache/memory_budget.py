@@ -77,63 +77,63 @@ class MemoryBudget:
                 if not holder.runs:
                     self._promised.pop(holder, None)
 
-    def make_room(self, asking: Holder, needed: int, passing: int) -> None:
+    def make_room(self, holder: Holder, need: int, scratch: int) -> None:
         """Empty idle sessions, the longest unused first, until a run fits.
 
         Args:
-            asking: who wants to run.
-            needed: bytes that it may hold when the run is over, what it holds now among them.
-            passing: bytes more that it needs while it runs.
+            holder: who wants to run.
+            need: bytes that it may hold when the run is over, what it holds now among them.
+            scratch: bytes more that it needs while it runs.
 
         Raises:
             BudgetError: it does not fit beside the sessions that are running.
         """
         with self._guard:
-            while (over := self._over(asking, needed, passing)) > 0:
-                if not self._empty_one(asking):
-                    self._refuse(asking, needed + passing, over)
-            if asking.runs:
-                self._promised[asking] = needed + passing
+            while (over := self._over(holder, need, scratch)) > 0:
+                if not self._empty_one(holder):
+                    self._refuse(holder, need + scratch, over)
+            if holder.runs:
+                self._promised[holder] = need + scratch
 
-    def spare(self, needed: int) -> bool:
+    def spare(self, need: int) -> bool:
         """Whether so many bytes more fit, with nobody emptied for them."""
         with self._guard:
             if self.total_bytes is not None:
-                promised = sum(max(h.held, self._promised.get(h, 0)) for h in self._holders)
-                if promised + needed > self.total_bytes:
+                total = sum(max(h.held, self._promised.get(h, 0)) for h in self._holders)
+                if total + need > self.total_bytes:
                     return False
             free = self._free()
-            return free is None or needed <= free
+            return free is None or need <= free
 
-    def empty(self, asking: Holder) -> None:
+    def empty(self, holder: Holder) -> None:
         """Empty every idle session but the asking one."""
         with self._guard:
-            while self._empty_one(asking):
+            while self._empty_one(holder):
                 pass
 
-    def _over(self, asking: Holder, needed: int, passing: int) -> int:
+    def _over(self, holder: Holder, need: int, scratch: int) -> int:
         """Bytes too many."""
         over = 0
         if self.total_bytes is not None:
-            others = sum(max(h.held, self._promised.get(h, 0)) for h in self._holders if h is not asking)
-            over = others + max(needed, asking.held) + passing - self.total_bytes
+            others = sum(max(h.held, self._promised.get(h, 0)) for h in self._holders if h is not holder)
+            over = others + max(need, holder.held) + scratch - self.total_bytes
         free = self._free()
         if free is not None:
-            over = max(over, max(0, needed - asking.held) + passing - free)
+            over = max(over, max(0, need - holder.held) + scratch - free)
         return over
 
-    def _empty_one(self, asking: Holder) -> bool:
-        idle = [h for h in self._holders if h is not asking and h.held and not h.runs]
+    def _empty_one(self, holder: Holder) -> bool:
+        idle = [h for h in self._holders if h is not holder and h.held and not h.runs]
         if not idle:
             return False
         min(idle, key=lambda h: h.used).forget()
         release()
         return True
 
-    def _refuse(self, asking: Holder, wanted: int, over: int) -> None:
-        allowed = max(0, wanted - over)
+    def _refuse(self, holder: Holder, need: int, over: int) -> None:
+        room = max(0, need - over)
         raise BudgetError(
-            f"This request may need {wanted / MIB:,.0f} MiB of memory, and {allowed / MIB:,.0f} MiB are left "
+            f"This request may need {need / MIB:,.0f} MiB of memory, and {room / MIB:,.0f} MiB are left "
             "beside what others are running. Shorten the texts, choose fewer methods or fewer new tokens, "
             "or try again when their runs have ended.",
             field="methods",
@@ -152,7 +152,7 @@ def out_of_memory(error: BaseException) -> bool:
     """Whether an exception says that memory ran out."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(said in str(error) for said in REFUSED)
+    return isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in REFUSED)
 
 
 def release() -> None:
@@ -165,29 +165,29 @@ def release() -> None:
 def with_retry(
     attempt: Callable[[bool], Generator[T, None, R]],
     free: Callable[[bool], None],
-    again: T | None = None,
-    what: str = "This run",
+    notice: T | None = None,
+    name: str = "This run",
 ) -> Generator[T, None, R]:
     """Do ``attempt(False)``; when memory runs out, ``free(last)`` and, if there is a word for it, tell
-    ``again`` and do ``attempt(True)``, which works in smaller pieces.
+    ``notice`` and do ``attempt(True)``, which works in smaller pieces.
 
     Raises:
         MemoryFullError: it ran out once more, or nothing smaller can be tried.
     """
-    for smaller in (False, True) if again is not None else (False,):
+    for smaller in (False, True) if notice is not None else (False,):
         try:
             return (yield from attempt(smaller))
         except Exception as error:
             if not out_of_memory(error):
                 raise
         # Here the exception is gone, and with it the frames that held the tensors.
-        free(smaller or again is None)
+        free(smaller or notice is None)
         release()
-        if again is not None and not smaller:
-            yield again
-    tried = ", also in smaller pieces" if again is not None else ""
+        if notice is not None and not smaller:
+            yield notice
+    detail = ", also in smaller pieces" if notice is not None else ""
     raise MemoryFullError(
-        f"{what} needs more memory than this machine has free{tried}. What it had computed was freed, and "
+        f"{name} needs more memory than this machine has free{detail}. What it had computed was freed, and "
         "your anchor pools were emptied. Shorten the texts, choose fewer methods or fewer new tokens, or "
         "wait until others have finished.",
         field="methods",

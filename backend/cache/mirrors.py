@@ -20,50 +20,50 @@ class Mirror:
     """A cache beside its master.
 
     Attributes:
-        kept: (layers, blocks) bool.
-        own: the kept blocks' keys and values, (kept, 2, kv_heads, BLOCK, head_dim); a last one that is
+        mask: (layers, blocks) bool.
+        blocks: the kept blocks' keys and values, (kept, 2, kv_heads, BLOCK, head_dim); a last one that is
             shorter is filled up with zeros, which are not counted.
         tokens: of the cache.
     """
 
-    kept: Tensor
-    own: Tensor
+    mask: Tensor
+    blocks: Tensor
     tokens: int
 
     @property
     def bytes(self) -> int:
         """What is kept, and a bit for each block."""
         last = self.tokens % BLOCK or BLOCK
-        whole, short = int(self.kept[:, :-1].sum()), int(self.kept[:, -1:].sum())
-        each = 2 * self.own.shape[2] * self.own.shape[4] * self.own.element_size()
-        return (whole * BLOCK + short * last) * each + -(-self.kept.numel() // 8)
+        full, partial = int(self.mask[:, :-1].sum()), int(self.mask[:, -1:].sum())
+        token_bytes = 2 * self.blocks.shape[2] * self.blocks.shape[4] * self.blocks.element_size()
+        return (full * BLOCK + partial * last) * token_bytes + -(-self.mask.numel() // 8)
 
     def restore(self, master: Tensor) -> Tensor:
         """The cache, (2, layers, kv_heads, tokens, head_dim), from its master's in the same shape."""
         blocks = _blocks(master).clone()
-        blocks[self.kept] = self.own
+        blocks[self.mask] = self.blocks
         layers, _, _, heads, _, dim = blocks.shape
-        joined = blocks.permute(2, 0, 3, 1, 4, 5).reshape(2, layers, heads, -1, dim)
-        return joined[:, :, :, : self.tokens]
+        cache = blocks.permute(2, 0, 3, 1, 4, 5).reshape(2, layers, heads, -1, dim)
+        return cache[:, :, :, : self.tokens]
 
 
-def mirror(own: Tensor, master: Tensor, tolerance: float = 0.0) -> Mirror:
+def mirror(cache: Tensor, master: Tensor, tolerance: float = 0.0) -> Mirror:
     """Keep what differs.
 
     Args:
-        own: keys and values, (2, layers, kv_heads, tokens, head_dim), at least one token; keys position-free.
+        cache: keys (position-free) and values, (2, layers, kv_heads, tokens, head_dim), at least one token.
         master: the same of the master.
         tolerance: relative difference (L2) up to which a block counts as the master's.
     """
-    mine, theirs = _blocks(own), _blocks(master)
-    difference = (mine.double() - theirs.double()).flatten(2).norm(dim=2)
-    kept = difference > tolerance * mine.double().flatten(2).norm(dim=2)
-    return Mirror(kept, mine[kept], own.shape[3])
+    blocks, master_blocks = _blocks(cache), _blocks(master)
+    difference = (blocks.double() - master_blocks.double()).flatten(2).norm(dim=2)
+    mask = difference > tolerance * blocks.double().flatten(2).norm(dim=2)
+    return Mirror(mask, blocks[mask], cache.shape[3])
 
 
 def _blocks(cache: Tensor) -> Tensor:
     """(layers, blocks, 2, kv_heads, BLOCK, head_dim), the last block filled up with zeros."""
-    short = -cache.shape[3] % BLOCK
-    filled = torch.nn.functional.pad(cache, (0, 0, 0, short))
-    pair, layers, heads, tokens, dim = filled.shape
-    return filled.reshape(pair, layers, heads, tokens // BLOCK, BLOCK, dim).permute(1, 3, 0, 2, 4, 5)
+    missing = -cache.shape[3] % BLOCK
+    padded = torch.nn.functional.pad(cache, (0, 0, 0, missing))
+    pair, layers, heads, tokens, dim = padded.shape
+    return padded.reshape(pair, layers, heads, tokens // BLOCK, BLOCK, dim).permute(1, 3, 0, 2, 4, 5)

@@ -65,8 +65,8 @@ class PackedTensor:
         raw = torch.from_numpy(planes.reshape(self.item_bytes, -1).T.flatten())
         if not self.step:
             return raw.view(self.dtype).reshape(self.shape).to(self.device)
-        whole = {1: torch.int8, 2: torch.int16, 4: torch.int32}[self.item_bytes]
-        steps = raw.view(whole).reshape(self.shape).to(self.device)
+        integer = {1: torch.int8, 2: torch.int16, 4: torch.int32}[self.item_bytes]
+        steps = raw.view(integer).reshape(self.shape).to(self.device)
         return (steps.to(torch.float32) * self.step).to(self.dtype)
 
 
@@ -76,9 +76,9 @@ def pack_tensor(tensor: Tensor, codec: Codec) -> PackedTensor:
     facts = tuple(tensor.shape), tensor.dtype, tensor.device
     if codec.name == "lossy" and tensor.numel():
         steps = tensor.detach().to(torch.float64) / codec.step
-        most = float(steps.abs().max())
-        if most < MOST_STEPS:  # false for NaN too
-            kind = next(k for k in (torch.int8, torch.int16, torch.int32) if most <= torch.iinfo(k).max)
+        largest = float(steps.abs().max())
+        if largest < MOST_STEPS:  # false for NaN too
+            kind = next(k for k in (torch.int8, torch.int16, torch.int32) if largest <= torch.iinfo(k).max)
             content, item_bytes = _deflate(steps.round().to(kind))
             return PackedTensor(content, *facts, codec.step, item_bytes)
     content, item_bytes = _deflate(tensor.detach())
@@ -148,44 +148,44 @@ class Stored:
     one element. Measured on the packed bytes, read back.
     """
 
-    seen: PackedContextOffset | ContextOffset
+    offsets: PackedContextOffset | ContextOffset
     squared_error: NDArray[np.float64]
     largest: float
 
 
-def store(seen: ContextOffset, codec: Codec, agent: int, arenas: Arenas, like: Tensor) -> Stored:
-    """Pack every offset of ``seen``, which ``agent`` saw, and read it back to measure the error.
+def store(offset: ContextOffset, codec: Codec, agent: int, arenas: Arenas, like: Tensor) -> Stored:
+    """Pack every offset of ``offset``, which ``agent`` saw, and read it back to measure the error.
 
     ``arenas``: where offsets in half precision go; ``like``: keys of the anchor's base, where they are mixed.
     """
-    true = [seen.placeholder, *seen.followers.values()]
+    true = [offset.placeholder, *offset.followers.values()]
     if codec.name == "half":
-        kept: ContextOffset | PackedContextOffset = _halved(seen, agent, arenas, like)
+        packed: ContextOffset | PackedContextOffset = _halved(offset, agent, arenas, like)
     else:
-        kept = PackedContextOffset(*_packed(seen, codec))
-    error = torch.zeros(2, seen.placeholder.keys.shape[0], dtype=torch.float64)
+        packed = PackedContextOffset(*_packed(offset, codec))
+    error = torch.zeros(2, offset.placeholder.keys.shape[0], dtype=torch.float64)
     largest = 0.0
-    for one, other in zip(true, [kept.placeholder, *kept.followers.values()], strict=True):
-        for row, (a, b) in enumerate(((one.keys, other.keys), (one.values, other.values))):
+    for original, copy in zip(true, [packed.placeholder, *packed.followers.values()], strict=True):
+        for row, (a, b) in enumerate(((original.keys, copy.keys), (original.values, copy.values))):
             difference = a.double().cpu() - b.double().cpu()
             error[row] += difference.square().sum(dim=(1, 2, 3))
             largest = max(largest, float(difference.abs().max())) if difference.numel() else largest
-    return Stored(kept, error.numpy(), largest)
+    return Stored(packed, error.numpy(), largest)
 
 
-def _packed(seen: ContextOffset, codec: Codec) -> tuple[PackedOffset, dict[str, PackedOffset]]:
-    return pack(seen.placeholder, codec), {name: pack(o, codec) for name, o in seen.followers.items()}
+def _packed(offset: ContextOffset, codec: Codec) -> tuple[PackedOffset, dict[str, PackedOffset]]:
+    return pack(offset.placeholder, codec), {name: pack(o, codec) for name, o in offset.followers.items()}
 
 
-def _halved(seen: ContextOffset, agent: int, arenas: Arenas, like: Tensor) -> ContextOffset:
+def _halved(source: ContextOffset, agent: int, arenas: Arenas, like: Tensor) -> ContextOffset:
     """A copy in half precision, its parts side by side among all that the agent saw."""
-    own, behind = seen.placeholder, seen.followers
-    offsets = {"": own, **behind}
+    placeholder, followers = source.placeholder, source.followers
+    offsets = {"": placeholder, **followers}
     tokens = {name: offset.tokens for name, offset in offsets.items()}
     places = arenas.take_offsets(agent, tokens, like, HALF)
     for name, offset in offsets.items():
         places[name].copy_from(offset)
-    return ContextOffset(places[""], {name: places[name] for name in behind}, seen.starts)
+    return ContextOffset(places[""], {name: places[name] for name in followers}, source.starts)
 
 
 class AnchorStore:
@@ -197,54 +197,54 @@ class AnchorStore:
 
     def __init__(self, codec: Codec, lead_ins: bool = False) -> None:
         self.codec, self.lead_ins = codec, lead_ins
-        self._kept: dict[tuple[int, int], Stored] = {}
+        self._entries: dict[tuple[int, int], Stored] = {}
         self._arenas = Arenas(lambda: 1 << 62)  # they grow by a half at most
 
     def keep(self, anchor: Sample) -> None:
         """Pack the anchor's offsets that are not packed yet."""
         if self.codec.name == "none":
             return
-        for agent, seen in anchor.offsets.items():
-            if self.codec.name == "half" and seen.placeholder.keys.element_size() <= HALF.itemsize:
+        for agent, offset in anchor.offsets.items():
+            if self.codec.name == "half" and offset.placeholder.keys.element_size() <= HALF.itemsize:
                 continue
-            if (anchor.number, agent) not in self._kept:
-                self._kept[anchor.number, agent] = store(
-                    seen, self.codec, agent, self._arenas, anchor.base.keys
+            if (anchor.number, agent) not in self._entries:
+                self._entries[anchor.number, agent] = store(
+                    offset, self.codec, agent, self._arenas, anchor.base.keys
                 )
 
     def stored(self, anchor: Sample, agent: int) -> Stored | None:
         """What is kept of an anchor in an agent's context; None where it is the log's own."""
-        return self._kept.get((anchor.number, agent))
+        return self._entries.get((anchor.number, agent))
 
     def offset(self, anchor: Sample, agent: int) -> ContextOffset | PackedContextOffset:
         """The offsets to mix from."""
-        stored = self.stored(anchor, agent)
-        return stored.seen if stored else anchor.offsets[agent]
+        entry = self.stored(anchor, agent)
+        return entry.offsets if entry else anchor.offsets[agent]
 
     def bytes(self, anchor: Sample) -> int:
         """Base KV, descriptor and offsets as kept. A base that only other methods use does not count."""
         offsets = sum(self.offset(anchor, agent).bytes for agent in anchor.offsets)
         lead_in = anchor.lead_in_base if self.lead_ins else None
-        return anchor.base.bytes + (lead_in.bytes if lead_in else 0) + anchor.embedded.bytes + offsets
+        return anchor.base.bytes + (lead_in.bytes if lead_in else 0) + anchor.features.bytes + offsets
 
     @property
     def held_bytes(self) -> int:
         """Bytes of everything packed."""
-        return sum(kept.seen.bytes for kept in self._kept.values()) + self._arenas.slack_bytes
+        return sum(entry.offsets.bytes for entry in self._entries.values()) + self._arenas.slack_bytes
 
     def held_of(self, number: int) -> int:
         """Those that belong to an anchor."""
-        return sum(kept.seen.bytes for (anchor, _), kept in self._kept.items() if anchor == number)
+        return sum(entry.offsets.bytes for (anchor, _), entry in self._entries.items() if anchor == number)
 
     def drop_all_but(self, numbers: set[int]) -> None:
         """Forget what belongs to no anchor any more."""
-        before = len(self._kept)
-        self._kept = {key: kept for key, kept in self._kept.items() if key[0] in numbers}
-        if len(self._kept) < before:
+        count = len(self._entries)
+        self._entries = {key: item for key, item in self._entries.items() if key[0] in numbers}
+        if len(self._entries) < count:
             self._arenas.trim()
 
     def copy(self) -> AnchorStore:
         """A twin that goes on by itself. What both keep lies where it was."""
         twin = AnchorStore(self.codec, self.lead_ins)
-        twin._kept, twin._arenas = dict(self._kept), self._arenas
+        twin._entries, twin._arenas = dict(self._entries), self._arenas
         return twin

@@ -12,13 +12,13 @@ HUGE = 1 << 21
 HUGE_FROM_BYTES = 1 << 25
 
 
-def share_heaps(most: int = 2) -> None:
+def share_heaps(count: int = 2) -> None:
     """Let all threads allocate from a few heaps instead of some each, before many threads have begun.
 
     A server's threads take turns in Python anyway; heaps of their own only scatter what they free.
     """
     if _MALLOPT is not None:
-        _MALLOPT(M_ARENA_MAX, most)
+        _MALLOPT(M_ARENA_MAX, count)
 
 
 def trim() -> None:
@@ -43,7 +43,7 @@ def want_large_pages(address: int, size: int) -> None:
     _MADVISE(ctypes.c_void_p(first), ctypes.c_size_t(last - first), MADV_HUGEPAGE)
 
 
-def _known(call: str) -> Callable[..., Any] | None:
+def _find(call: str) -> Callable[..., Any] | None:
     try:
         function: Callable[..., Any] | None = getattr(ctypes.CDLL(None), call, None)
     except (OSError, TypeError):  # a system whose libraries are asked for otherwise
@@ -51,5 +51,5 @@ def _known(call: str) -> Callable[..., Any] | None:
     return function
 
 
-_TRIM, _MALLOPT = _known("malloc_trim"), _known("mallopt")
-_MADVISE = _known("madvise") if sys.platform == "linux" else None
+_TRIM, _MALLOPT = _find("malloc_trim"), _find("mallopt")
+_MADVISE = _find("madvise") if sys.platform == "linux" else None

@@ -24,13 +24,13 @@ class _Node:
     ids: tuple[int, ...]
     segment: KVSegment | None  # None in a root, which has no tokens
     # Weak, so that a tree that is let go gives its tensors back at once and not at some collection of cycles.
-    above: ReferenceType[_Node] | None
+    parent_ref: ReferenceType[_Node] | None
     children: dict[int, _Node] = field(default_factory=dict)  # by their first token
 
     @property
     def parent(self) -> _Node:
         """The node above, which holds this one."""
-        node = self.above() if self.above is not None else None
+        node = self.parent_ref() if self.parent_ref is not None else None
         assert node is not None
         return node
 
@@ -68,12 +68,12 @@ class PrefixTree:
             segment: their KV, exact, from position 0 on. What is kept of it is copied.
         """
         nodes = list(self._walk(key, ids))
-        path, known = [node for node, _ in nodes], sum(tokens for _, tokens in nodes)
+        path, shared = [node for node, _ in nodes], sum(tokens for _, tokens in nodes)
         if nodes and nodes[-1][1] < len(path[-1].ids):
             path[-1] = self._split(*nodes[-1])
-        if known < len(ids):
+        if shared < len(ids):
             parent = path[-1] if path else self._roots.setdefault(key, _Node((), None, None))
-            path.append(self._add(parent, tuple(ids[known:]), _copy(segment, known, len(ids))))
+            path.append(self._add(parent, tuple(ids[shared:]), _copy(segment, shared, len(ids))))
         self._touch(path)
         self.shrink(self.budget_bytes)
 
@@ -94,11 +94,11 @@ class PrefixTree:
             if node is None:
                 return
             pairs = zip(node.ids, ids[at:], strict=False)
-            agreed = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-            yield node, agreed
-            if agreed < len(node.ids):
+            count = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            yield node, count
+            if count < len(node.ids):
                 return
-            at += agreed
+            at += count
 
     def _touch(self, path: Sequence[_Node]) -> None:
         for node in reversed(path):
@@ -117,7 +117,7 @@ class PrefixTree:
         upper = self._add(node.parent, node.ids[:at], _copy(node.segment, 0, at))
         node.segment = _copy(node.segment, at, len(node.ids))
         self.bytes += node.segment.bytes
-        node.ids, node.above = node.ids[at:], ref(upper)
+        node.ids, node.parent_ref = node.ids[at:], ref(upper)
         upper.children[node.ids[0]] = node
         return upper
 

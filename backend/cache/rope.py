@@ -50,17 +50,17 @@ def rotate_layer(keys: Tensor, positions: Tensor, rule: LayerRotation, out: Tens
     cos, sin = angles.cos(), angles.sin()
     plain = keys[..., :dims].float()
     if rule.interleaved:
-        both, first, second = cos.repeat_interleave(2, dim=-1), slice(0, dims, 2), slice(1, dims, 2)
+        cosines, first, second = cos.repeat_interleave(2, dim=-1), slice(0, dims, 2), slice(1, dims, 2)
     else:
-        both, first, second = torch.cat([cos, cos], dim=-1), slice(0, dims // 2), slice(dims // 2, dims)
+        cosines, first, second = torch.cat([cos, cos], dim=-1), slice(0, dims // 2), slice(dims // 2, dims)
     # Three passes over whole heads and no tensor between them: seven times as fast on a CPU as the sum of
     # two products for each half.
     straight = out.dtype == torch.float32 and not (torch.is_grad_enabled() and plain.requires_grad)
-    turned = torch.mul(plain, both, out=out[..., :dims]) if straight else plain * both
-    turned[..., first].addcmul_(plain[..., second], sin, value=-1)
-    turned[..., second].addcmul_(plain[..., first], sin)
+    result = torch.mul(plain, cosines, out=out[..., :dims]) if straight else plain * cosines
+    result[..., first].addcmul_(plain[..., second], sin, value=-1)
+    result[..., second].addcmul_(plain[..., first], sin)
     if not straight:
-        out[..., :dims] = turned
+        out[..., :dims] = result
     if dims < keys.shape[-1]:
         out[..., dims:] = keys[..., dims:]
     return out
@@ -81,7 +81,7 @@ class Rotation:
         # Found once: comparing frequencies waits for the device.
         runs: list[tuple[slice, LayerRotation]] = []
         for index, rule in enumerate(self.layers):
-            if runs and _same(runs[-1][1], rule):
+            if runs and _equal(runs[-1][1], rule):
                 runs[-1] = (slice(runs[-1][0].start, index + 1), rule)
             else:
                 runs.append((slice(index, index + 1), rule))
@@ -104,21 +104,21 @@ class Rotation:
 
     def _frequencies(self, device: torch.device, pairs: int) -> tuple[Tensor, Tensor]:
         """Of each group of layers, (rules, pairs), and the group of each layer, (layers,); made once."""
-        known = self._by_device.get((device, pairs))
-        if known is None:
+        tables = self._by_device.get((device, pairs))
+        if tables is None:
             table = torch.zeros(len(self._groups), pairs)
             for row, (_, rule) in zip(table, self._groups, strict=True):
                 row[: rule.inv_freq.numel()] = rule.inv_freq.float()
             of_layer = torch.cat(
                 [torch.full((run.stop - run.start,), n) for n, (run, _) in enumerate(self._groups)]
             )
-            known = self._by_device[device, pairs] = table.to(device), of_layer.to(device)
-        return known
+            tables = self._by_device[device, pairs] = table.to(device), of_layer.to(device)
+        return tables
 
     @cached_property
     def _by_device(self) -> dict[tuple[torch.device, int], tuple[Tensor, Tensor]]:
         return {}
 
 
-def _same(a: LayerRotation, b: LayerRotation) -> bool:
+def _equal(a: LayerRotation, b: LayerRotation) -> bool:
     return a.interleaved == b.interleaved and torch.equal(a.inv_freq, b.inv_freq)

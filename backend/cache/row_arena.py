@@ -57,7 +57,7 @@ class Arena:
 
     def __init__(self, row: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
         self.buffer = torch.empty((0, *row), dtype=dtype, device=device)
-        self._held: WeakSet[ArenaRows] = WeakSet()
+        self._rows: WeakSet[ArenaRows] = WeakSet()
 
     @staticmethod
     def over(buffer: Tensor) -> ArenaRows:
@@ -65,7 +65,7 @@ class Arena:
         arena = Arena((), buffer.dtype, buffer.device)
         arena.buffer = buffer
         rows = ArenaRows(arena, 0, len(buffer))
-        arena._held.add(rows)
+        arena._rows.add(rows)
         return rows
 
     @property
@@ -77,14 +77,14 @@ class Arena:
         return prod(self.buffer.shape[1:]) * self.buffer.element_size()
 
     @property
-    def held(self) -> int:
+    def row_count(self) -> int:
         """Rows that somebody holds."""
-        return sum(rows.count for rows in self._held)
+        return sum(rows.count for rows in self._rows)
 
     @property
     def slack_bytes(self) -> int:
         """Bytes of the rows that nobody holds."""
-        return (self.capacity - self.held) * self.row_bytes
+        return (self.capacity - self.row_count) * self.row_bytes
 
     def take(self, count: int, spare_bytes: Callable[[], int]) -> ArenaRows:
         """``count`` rows of any content: the smallest gap that is large enough, else the buffer grows.
@@ -95,30 +95,30 @@ class Arena:
         """
         gaps = [(length, start) for start, length in self._gaps() if length >= count]
         if not gaps:
-            needed = self.held + count
-            self._move(needed + min(needed // 2, max(0, spare_bytes()) // self.row_bytes))
+            total = self.row_count + count
+            self._move(total + min(total // 2, max(0, spare_bytes()) // self.row_bytes))
             gaps = [(length, start) for start, length in self._gaps() if length >= count]
         rows = ArenaRows(self, min(gaps)[1] if gaps else 0, count)
-        self._held.add(rows)
+        self._rows.add(rows)
         return rows
 
     def copy(self) -> tuple[Arena, dict[ArenaRows, ArenaRows]]:
         """The same on memory of its own, and by the rows held here those there."""
-        new = Arena(tuple(self.buffer.shape[1:]), self.buffer.dtype, self.buffer.device)
+        twin = Arena(tuple(self.buffer.shape[1:]), self.buffer.dtype, self.buffer.device)
         with torch.inference_mode(False):
-            new.buffer = in_large_pages(torch.empty_like(self.buffer)).copy_(self.buffer)
-        rows = {held: ArenaRows(new, held.start, held.count) for held in self._held}
-        new._held.update(rows.values())
-        return new, rows
+            twin.buffer = in_large_pages(torch.empty_like(self.buffer)).copy_(self.buffer)
+        rows = {item: ArenaRows(twin, item.start, item.count) for item in self._rows}
+        twin._rows.update(rows.values())
+        return twin, rows
 
     def trim(self) -> None:
         """Give back the rows that nobody holds."""
-        if self.capacity > self.held:
-            self._move(self.held)
+        if self.capacity > self.row_count:
+            self._move(self.row_count)
 
     def _gaps(self) -> Iterator[tuple[int, int]]:
         """(start, length) of the free places."""
-        places = sorted((r.start, r.start + r.count) for r in self._held if r.count)
+        places = sorted((r.start, r.start + r.count) for r in self._rows if r.count)
         for (_, end), (start, _) in pairwise([(0, 0), *places, (self.capacity, self.capacity)]):
             if start > end:
                 yield end, start - end
@@ -128,7 +128,7 @@ class Arena:
         old, at = self.buffer, 0
         with torch.inference_mode(False):  # else nobody could write to it outside of that mode
             self.buffer = in_large_pages(old.new_empty((capacity, *old.shape[1:])))
-        for rows in sorted(self._held, key=lambda r: r.start):
+        for rows in sorted(self._rows, key=lambda r: r.start):
             self.buffer[at : at + rows.count] = old[rows.start : rows.start + rows.count]
             rows.start, at = at, at + rows.count
 
@@ -200,17 +200,17 @@ class ArenaOffset:
     end: int
 
     @property
-    def both(self) -> Tensor:
+    def pair(self) -> Tensor:
         """Keys and values, (2, layers, kv_heads, tokens, head_dim), a view."""
         return self.rows.tensor[self.start : self.end].permute(1, 2, 3, 0, 4)
 
     @property
     def keys(self) -> Tensor:
-        return self.both[0]
+        return self.pair[0]
 
     @property
     def values(self) -> Tensor:
-        return self.both[1]
+        return self.pair[1]
 
     @property
     def tokens(self) -> int:
@@ -235,14 +235,14 @@ class ArenaOffset:
             return self
         return KVOffset(self.keys.to(device), self.values.to(device))
 
-    def moved(self, rows: Mapping[ArenaRows, ArenaRows]) -> ArenaOffset:
+    def remap(self, rows: Mapping[ArenaRows, ArenaRows]) -> ArenaOffset:
         """The same in a copy of its arena (:meth:`Arenas.copy_from`)."""
         return ArenaOffset(rows[self.rows], self.start, self.end)
 
     @torch.inference_mode()
     def write(self, real: KVSegment, base: KVSegment) -> None:
         """``real - base``, token by token, straight into place."""
-        keys, values = self.both
+        keys, values = self.pair
         torch.sub(real.keys, base.keys, out=keys)
         torch.sub(real.values, base.values, out=values)
 
@@ -250,6 +250,6 @@ class ArenaOffset:
     def copy_from(self, offset: KVOffset | ArenaOffset) -> None:
         """The content of another offset, from whichever device, in the arena's number format; what is too
         large for it becomes its largest number."""
-        most = torch.finfo(self.keys.dtype).max
-        for own, other in ((self.keys, offset.keys), (self.values, offset.values)):
-            own.copy_(other if other.dtype == own.dtype else other.clamp(-most, most))
+        largest = torch.finfo(self.keys.dtype).max
+        for target, source in ((self.keys, offset.keys), (self.values, offset.values)):
+            target.copy_(source if source.dtype == target.dtype else source.clamp(-largest, largest))

@@ -51,18 +51,18 @@ class ContextOffset:
     def spread(self) -> tuple[Tensor, Tensor, int]:
         """How many elements are under :data:`SMALL` in size and the sum of all squares, each (2, layers) for
         keys then values, and the number of elements behind one entry. Counted once: offsets do not change."""
-        every = [(o.keys.float(), o.values.float()) for o in (self.placeholder, *self.followers.values())]
-        small = [torch.stack([(x.abs() < SMALL).sum(dim=(1, 2, 3)) for x in pair]).cpu() for pair in every]
-        squares = [torch.stack([x.square().sum(dim=(1, 2, 3)) for x in pair]).cpu() for pair in every]
-        elements = sum(keys[0].numel() for keys, _ in every)
+        pairs = [(o.keys.float(), o.values.float()) for o in (self.placeholder, *self.followers.values())]
+        small = [torch.stack([(x.abs() < SMALL).sum(dim=(1, 2, 3)) for x in pair]).cpu() for pair in pairs]
+        squares = [torch.stack([x.square().sum(dim=(1, 2, 3)) for x in pair]).cpu() for pair in pairs]
+        elements = sum(keys[0].numel() for keys, _ in pairs)
         return torch.stack(small).sum(dim=0), torch.stack(squares).double().sum(dim=0), elements
 
-    def moved(self, rows: Mapping[ArenaRows, ArenaRows]) -> ContextOffset:
+    def remap(self, rows: Mapping[ArenaRows, ArenaRows]) -> ContextOffset:
         """The same in a copy of its log's arenas. What waits outside of them is never written to: both logs
         may hold it."""
 
         def move(offset: KVOffset | ArenaOffset) -> KVOffset | ArenaOffset:
-            return offset.moved(rows) if isinstance(offset, ArenaOffset) and offset.rows in rows else offset
+            return offset.remap(rows) if isinstance(offset, ArenaOffset) and offset.rows in rows else offset
 
         followers = {name: move(offset) for name, offset in self.followers.items()}
         return ContextOffset(move(self.placeholder), followers, dict(self.starts))
@@ -70,14 +70,14 @@ class ContextOffset:
     @property
     def rows(self) -> ArenaRows | None:
         """The rows in which all of it lies; None where it was not seen in a run."""
-        every = (self.placeholder, *self.followers.values())
-        rows_of_offsets = {offset.rows if isinstance(offset, ArenaOffset) else None for offset in every}
+        offsets = (self.placeholder, *self.followers.values())
+        rows_of_offsets = {offset.rows if isinstance(offset, ArenaOffset) else None for offset in offsets}
         return rows_of_offsets.pop() if len(rows_of_offsets) == 1 else None
 
     def in_main_memory(self) -> ContextOffset:
         """The same in main memory, see :meth:`backend.cache.row_arena.Rows.in_main_memory`."""
         if self.rows is not None:
-            return self.moved({self.rows: self.rows.in_main_memory()})
+            return self.remap({self.rows: self.rows.in_main_memory()})
         main = torch.device("cpu")
         followers = {name: offset.to(main) for name, offset in self.followers.items()}
         return ContextOffset(self.placeholder.to(main), followers, self.starts)
@@ -87,7 +87,7 @@ class ContextOffset:
 class Sample:
     """One sample of one placeholder.
 
-    ``embedded``: where its descriptor lies. ``lead_in_base``: a second base of an outside text, behind
+    ``features``: where its descriptor lies. ``lead_in_base``: a second base of an outside text, behind
     its lead-in; only where a method asks for it (``RequestState.encode_lead_ins``).
     ``source``: who wrote it, where placeholders are slots that anybody's text may stand in; else empty.
     """
@@ -97,7 +97,7 @@ class Sample:
     ids: tuple[int, ...]
     text: str
     base: KVSegment
-    embedded: ArenaRows
+    features: ArenaRows
     arenas: Arenas  # of its log: where its offsets go
     offsets: dict[int, ContextOffset] = field(default_factory=dict)
     lead_in_base: KVSegment | None = None
@@ -109,8 +109,13 @@ class Sample:
 
     @property
     def bytes(self) -> int:
-        led = 0 if self.lead_in_base is None else self.lead_in_base.bytes
-        return self.base.bytes + led + self.embedded.bytes + sum(seen.bytes for seen in self.offsets.values())
+        lead_in = 0 if self.lead_in_base is None else self.lead_in_base.bytes
+        return (
+            self.base.bytes
+            + lead_in
+            + self.features.bytes
+            + sum(offset.bytes for offset in self.offsets.values())
+        )
 
     @property
     def preview(self) -> str:
@@ -120,7 +125,7 @@ class Sample:
     @property
     def descriptor(self) -> Tensor:
         """What it is compared by: (tokens, hidden) input embeddings, fp32; a view where they are kept so."""
-        return self.embedded.tensor.float()
+        return self.features.tensor.float()
 
     def add_offsets(
         self, agent: int, pairs: Mapping[str, tuple[KVSegment, KVSegment]], starts: dict[str, int]
@@ -135,23 +140,23 @@ class Sample:
 
     def to_device(self, agent: int) -> None:
         """Bring an offset that waited elsewhere back beside the base."""
-        seen = self.offsets[agent]
-        if (rows := seen.rows) is not None:
+        source = self.offsets[agent]
+        if (rows := source.rows) is not None:
             shape, dtype, home = tuple(rows.tensor.shape[1:]), rows.tensor.dtype, self.base.keys.device
-            rows_there = self.arenas.take(agent, rows.count, shape, dtype, home)
-            rows_there.tensor.copy_(rows.tensor, non_blocking=True)
-            self.offsets[agent] = seen.moved({rows: rows_there})
+            target = self.arenas.take(agent, rows.count, shape, dtype, home)
+            target.tensor.copy_(rows.tensor, non_blocking=True)
+            self.offsets[agent] = source.remap({rows: target})
             return
-        waiting = {"": seen.placeholder, **seen.followers}
-        like, tokens = self.base.keys, {name: offset.tokens for name, offset in waiting.items()}
+        sources = {"": source.placeholder, **source.followers}
+        like, tokens = self.base.keys, {name: offset.tokens for name, offset in sources.items()}
         places = self.arenas.take_offsets(agent, tokens, like, like.dtype)
-        for name, offset in waiting.items():
+        for name, offset in sources.items():
             places[name].copy_from(offset)
-        self._keep_offsets(agent, places, seen.starts)
+        self._keep_offsets(agent, places, source.starts)
 
     def _keep_offsets(self, agent: int, places: dict[str, ArenaOffset], starts: dict[str, int]) -> None:
-        own, *behind = places
-        self.offsets[agent] = ContextOffset(places[own], {name: places[name] for name in behind}, starts)
+        first, *followers = places
+        self.offsets[agent] = ContextOffset(places[first], {name: places[name] for name in followers}, starts)
 
 
 class TextEncoder(Protocol):
@@ -288,37 +293,37 @@ class SampleLog:
     def copy(self, domain: str, budget_bytes: int) -> SampleLog:
         """What was observed, by the same numbers and on memory of its own, for another trust domain. Past
         prompts and texts encoded by themselves stay behind."""
-        new, tensors = SampleLog(domain, budget_bytes), dict[int, Tensor]()
-        rows = new.arenas.copy_from(self.arenas)
+        log, tensors = SampleLog(domain, budget_bytes), dict[int, Tensor]()
+        rows = log.arenas.copy_from(self.arenas)
 
-        def copied(segment: KVSegment) -> KVSegment:
+        def clone(segment: KVSegment) -> KVSegment:
             for tensor in (segment.keys, segment.values):
                 if id(tensor) not in tensors:  # several segments may stand on the same memory
                     tensors[id(tensor)] = tensor.clone()
             return replace(segment, keys=tensors[id(segment.keys)], values=tensors[id(segment.values)])
 
         for number, sample in self.samples.items():
-            new.samples[number] = replace(
+            log.samples[number] = replace(
                 sample,
-                base=copied(sample.base),
-                lead_in_base=None if sample.lead_in_base is None else copied(sample.lead_in_base),
-                embedded=rows[sample.embedded],
-                arenas=new.arenas,
-                offsets={agent: offset.moved(rows) for agent, offset in sample.offsets.items()},
+                base=clone(sample.base),
+                lead_in_base=None if sample.lead_in_base is None else clone(sample.lead_in_base),
+                features=rows[sample.features],
+                arenas=log.arenas,
+                offsets={agent: offset.remap(rows) for agent, offset in sample.offsets.items()},
             )
         for new_bases, old_bases in (
-            (new.prefix_bases, self.prefix_bases),
-            (new.isolated_bases, self.isolated_bases),
-            (new.named_bases, self.named_bases),
+            (log.prefix_bases, self.prefix_bases),
+            (log.isolated_bases, self.isolated_bases),
+            (log.named_bases, self.named_bases),
         ):
             new_bases |= {
-                agent: {n: copied(s) for n, s in bases.items()} for agent, bases in old_bases.items()
+                agent: {n: clone(s) for n, s in bases.items()} for agent, bases in old_bases.items()
             }
         for number, sample in self.samples.items():
             if self.bases.get(sample.ids) is sample.base:  # an answer may have the ids of an outside text
-                new.bases[sample.ids] = new.samples[number].base
-        new.next_number = self.next_number
-        return new
+                log.bases[sample.ids] = log.samples[number].base
+        log.next_number = self.next_number
+        return log
 
     def offload(self, cold: set[int]) -> None:
         """Let the offsets of ``cold`` observations wait in main memory, and those of all others on the device
@@ -351,35 +356,35 @@ class SampleLog:
         return self.prefixes.longest((self.domain, weights), ids)
 
     def shrink(
-        self, needed: Iterable[int], beside: int = 0, beside_of: Callable[[int], int] = lambda _: 0
+        self, needed: Iterable[int], extra_bytes: int = 0, extra_of: Callable[[int], int] = lambda _: 0
     ) -> list[int]:
         """Drop past prompts, then the oldest observations outside ``needed``, then the oldest of all, until
         the budget holds; returns the numbers dropped.
 
         Args:
             needed: numbers of observations that pools hold.
-            beside: bytes that methods keep beside the log; they count.
-            beside_of: those of them that go with an observation.
+            extra_bytes: bytes that methods keep beside the log; they count.
+            extra_of: those of them that go with an observation.
         """
         keep = set(needed)
         dropped: list[int] = []
-        self.trim(beside)
-        over = self.bytes + beside - self.budget_bytes
+        self.trim(extra_bytes)
+        over = self.bytes + extra_bytes - self.budget_bytes
         if over > 0:
             self.prefixes.shrink(self.prefixes.bytes - over)
-        bytes_held = self.bytes + beside
+        bytes_held = self.bytes + extra_bytes
         while bytes_held > self.budget_bytes and self.isolated:
             bytes_held -= self.isolated.popitem(last=False)[1].bytes
         for number in sorted(self.samples, key=lambda n: (n in keep, n)):
             if bytes_held <= self.budget_bytes:
                 break
-            bytes_held -= self.samples.pop(number).bytes + beside_of(number)
+            bytes_held -= self.samples.pop(number).bytes + extra_of(number)
             dropped.append(number)
-        self.trim(beside)
+        self.trim(extra_bytes)
         return dropped
 
-    def trim(self, beside: int = 0) -> None:
+    def trim(self, extra_bytes: int = 0) -> None:
         """Over the budget: give back what the arenas hold for nobody. What was dropped is nobody's only when
         the caller has let go of it as well."""
-        if self.bytes + beside > self.budget_bytes:
+        if self.bytes + extra_bytes > self.budget_bytes:
             self.arenas.trim()

@@ -26,7 +26,7 @@ from backend.model.hooks import masks_of
 from backend.model.load import LoadedModel
 
 LEAST = 512  # tokens of the smallest recording
-KEPT = 5  # recordings of a model, the first: if one went for another, mixed sizes would record without end
+MOST = 5  # recordings of a model, the first: if one went for another, mixed sizes would record without end
 SHARE = 8  # one part in so many of the device's free memory is the most that one may take
 WARM_UP = 3  # passes before recording: what kernels choose and allocate at first is not recorded
 #: How far the logits of a recording may be from the plain pass's, as a share of their norm.
@@ -91,21 +91,21 @@ class FixedPass:
             cache: of the places before it, a single row.
             position: (1,), its RoPE position.
         """
-        held = cache.length
-        self.keys[:, :, :, :held].copy_(cache.keys[:, :, :, :held])
-        self.values[:, :, :, :held].copy_(cache.values[:, :, :, :held])
+        length = cache.length
+        self.keys[:, :, :, :length].copy_(cache.keys[:, :, :, :length])
+        self.values[:, :, :, :length].copy_(cache.values[:, :, :, :length])
         self.ids.copy_(ids)
         self.position.copy_(position[None], non_blocking=True)
-        self.place.fill_(held)
+        self.place.fill_(length)
         # A window counts places, as the plain pass does; RoPE positions may have gaps.
-        places = torch.arange(held + 1, device=cache.keys.device)
-        sees = torch.ones(1, held + 1, dtype=torch.bool, device=places.device)
-        masks = masks_of(model, sees, places, in_place=True)
+        places = torch.arange(length + 1, device=cache.keys.device)
+        visible = torch.ones(1, length + 1, dtype=torch.bool, device=places.device)
+        masks = masks_of(model, visible, places, in_place=True)
         for kind, mask in (masks if isinstance(masks, dict) else {"": masks}).items():
             if kind not in self.masks:
                 self.masks[kind] = mask.new_empty((1, 1, 1, self.capacity))
             self.masks[kind].fill_(torch.finfo(mask.dtype).min)
-            self.masks[kind][..., : held + 1].copy_(mask)
+            self.masks[kind][..., : length + 1].copy_(mask)
 
     @torch.inference_mode()
     def forward(self, model: LoadedModel) -> Tensor:
@@ -122,8 +122,8 @@ class FixedPass:
 
     def record(self, model: LoadedModel) -> None:
         """Record the pass over what is loaded."""
-        now, side = torch.cuda.current_stream(), _side_stream(self.keys.device)
-        side.wait_stream(now)
+        current, side = torch.cuda.current_stream(), _side_stream(self.keys.device)
+        side.wait_stream(current)
         # The outer context brings the stream back also where a recording breaks off.
         with torch.cuda.stream(side):
             for _ in range(WARM_UP):
@@ -131,7 +131,7 @@ class FixedPass:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
                 self.logits = self.forward(model)
-        now.wait_stream(side)
+        current.wait_stream(side)
         self.graph = graph
 
     def run(self, model: LoadedModel) -> Tensor:
@@ -171,7 +171,7 @@ class CudaGraphs:
     def held(self) -> int:
         """Bytes."""
         with self._guard:
-            return sum(each.held for each in self._by_capacity.values())
+            return sum(recording.held for recording in self._by_capacity.values())
 
     def forget(self) -> None:
         """Drop all, and record no more: what has no room would be recorded anew for every run."""
@@ -183,13 +183,13 @@ class CudaGraphs:
         """Forward a token and add it to its cache, see :meth:`FixedPass.load`; logits (vocabulary,), fp32.
         None, and nothing done, where there is no recording for it."""
         with self._guard:
-            known = self._by_capacity.get(capacity_for(cache.length + 1))
-            if known is None:
+            recording = self._by_capacity.get(capacity_for(cache.length + 1))
+            if recording is None:
                 return None
             self.used = time.monotonic()
-            known.load(model, ids, cache, position)
-            logits = known.run(model)
-            known.give(cache)
+            recording.load(model, ids, cache, position)
+            logits = recording.run(model)
+            recording.give(cache)
             return logits
 
     def learn(
@@ -208,26 +208,26 @@ class CudaGraphs:
         Returns:
             the recording's logits; ``plain`` where nothing was recorded.
         """
-        capacity, held = capacity_for(cache.length), cache.length
+        capacity, length = capacity_for(cache.length), cache.length
         with self._guard:
-            is_full = len(self._by_capacity) >= KEPT
+            is_full = len(self._by_capacity) >= MOST
             if self.off or is_full or capacity in self._by_capacity or not has_room(model, capacity):
                 return plain
             try:
                 recording = FixedPass(model, capacity)
-                cache.length = held - 1
+                cache.length = length - 1
                 recording.load(model, ids, cache, position)
                 recording.record(model)
                 logits = recording.run(model)
-                self.off = not near(logits, plain, model.dtype)
+                self.off = not agree(logits, plain, model.dtype)
             except Exception:  # what a family does in its forward cannot be recorded, or memory ran out
                 self.off = True
             finally:
-                cache.length = held
+                cache.length = length
             if self.off:
                 self._by_capacity.clear()
                 return plain
-            cache.length = held - 1
+            cache.length = length - 1
             recording.give(cache)
             self._by_capacity[capacity] = recording
             return logits
@@ -251,7 +251,7 @@ def has_room(model: LoadedModel, capacity: int) -> bool:
     return free is not None and capacity * model.info.kv_bytes_per_token * SHARE <= free
 
 
-def near(logits: Tensor, plain: Tensor, dtype: torch.dtype) -> bool:
+def agree(logits: Tensor, plain: Tensor, dtype: torch.dtype) -> bool:
     """Whether logits agree to the rounding of a dtype; waits for the device."""
     return bool((logits - plain).norm() <= TOLERANCE[dtype] * plain.norm())
 

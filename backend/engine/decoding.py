@@ -42,8 +42,8 @@ class _Row:
     token: int = 0  # picked last, not forwarded yet
     ids: list[int] = field(default_factory=list)
     margins: list[float] = field(default_factory=list)
-    kept: list[Tensor] = field(default_factory=list)
-    filled: list[int] = field(default_factory=list)  # ids of a result that is still to be filled in
+    logits: list[Tensor] = field(default_factory=list)
+    fill: list[int] = field(default_factory=list)  # ids of a result that is still to be filled in
     stopped: bool = False
     answer: KVSegment | None = None
     going: bool = True
@@ -58,7 +58,7 @@ class _Caller:
     context: str
     keep_logits: bool
     noise: torch.Generator
-    picked: int = 0  # tokens so far
+    count: int = 0  # tokens so far
     reported: int = 0
     failure: Exception | None = None
 
@@ -79,7 +79,7 @@ class DecodeBatch:
         self._cache: KVCache | None = None
         self._logits: Tensor | None = None  # (rows, vocabulary), from which the next tokens are picked
         self._rows: list[tuple[_Caller, _Row]] = []  # as in these; those that have ended among them
-        self._coming: list[_Caller] = []
+        self._queue: list[_Caller] = []
         self._stops = runner.stop_ids()
 
     def steps(
@@ -96,7 +96,7 @@ class DecodeBatch:
         noise = torch.Generator().manual_seed(decoding.seed)
         rows = [_Row(prefill) for prefill in prefills]
         caller = _Caller(rows, decoding, context, keep_logits, noise)
-        self._coming.append(caller)
+        self._queue.append(caller)
         try:
             if wait:
                 yield [row.ids for row in rows]
@@ -107,7 +107,7 @@ class DecodeBatch:
         return [
             Decoded(
                 tuple(row.ids), row.answer, row.stopped, tuple(row.margins),
-                torch.stack(row.kept) if keep_logits else None,
+                torch.stack(row.logits) if keep_logits else None,
             )
             for row in rows
             if row.answer is not None
@@ -116,28 +116,28 @@ class DecodeBatch:
     @property
     def idle(self) -> bool:
         """Whether nobody decodes."""
-        return not (self._coming or self._rows)
+        return not (self._queue or self._rows)
 
     def fits(self, prefills: Sequence[Prefill]) -> bool:
         """Whether the batch with these rows too is at most ``SPARE`` times as large as its rows."""
-        rows = [row for _, row in self._rows if row.going] + [row for c in self._coming for row in c.rows]
+        rows = [row for _, row in self._rows if row.going] + [row for c in self._queue for row in c.rows]
         lengths = [row.prefill.cache.length + len(row.ids) for row in rows]
         lengths += [prefill.cache.length for prefill in prefills]
         return len(lengths) * max(lengths, default=0) <= SPARE * sum(lengths)
 
     def _next(self, caller: _Caller) -> bool:
         """Whether there is a token that a caller has not been told; computed now if need be."""
-        while caller.reported == caller.picked and caller.going and caller.failure is None:
+        while caller.reported == caller.count and caller.going and caller.failure is None:
             self._step()
         if caller.failure is not None:
             raise caller.failure
-        new, caller.reported = caller.reported < caller.picked, caller.picked
-        return new
+        computed, caller.reported = caller.reported < caller.count, caller.count
+        return computed
 
     def _leave(self, caller: _Caller) -> None:
         """Forget a caller, also one in the middle of its answers."""
-        if caller in self._coming:
-            self._coming.remove(caller)
+        if caller in self._queue:
+            self._queue.remove(caller)
         for row in caller.rows:
             row.going = False
         if not any(row.going for _, row in self._rows):
@@ -146,34 +146,37 @@ class DecodeBatch:
     def _step(self) -> None:
         """One token more for every row that goes on."""
         try:
-            going = sum(row.going for _, row in self._rows)
-            if 2 * going <= len(self._rows):  # costs about one step
+            active = sum(row.going for _, row in self._rows)
+            if 2 * active <= len(self._rows):  # costs about one step
                 self._gather(())
-            if going:
+            if active:
                 self._forward()
-            if self._coming:
-                coming, self._coming = self._coming, []
-                self._gather(coming)
+            if self._queue:
+                queue, self._queue = self._queue, []
+                self._gather(queue)
             self._pick()
         except Exception as error:
             self._fail(error)
             raise
 
-    def _gather(self, coming: Sequence[_Caller]) -> None:
+    def _gather(self, queue: Sequence[_Caller]) -> None:
         """Copy the rows that go on, and those that come, into a batch of their own."""
-        staying = [place for place, (_, row) in enumerate(self._rows) if row.going]
-        new = [(caller, row) for caller in coming for row in caller.rows]
-        parts, logits = [(row.prefill.cache, 0, 0) for _, row in new], [row.prefill.logits for _, row in new]
-        if staying:
+        places = [place for place, (_, row) in enumerate(self._rows) if row.going]
+        rows = [(caller, row) for caller in queue for row in caller.rows]
+        parts, logits = (
+            [(row.prefill.cache, 0, 0) for _, row in rows],
+            [row.prefill.logits for _, row in rows],
+        )
+        if places:
             assert self._cache is not None
             assert self._logits is not None
-            parts = [(self._cache, place, self._rows[place][1].padding) for place in staying] + parts
-            logits = [*self._logits[staying], *logits]
-        self._rows = [self._rows[place] for place in staying] + new
+            parts = [(self._cache, place, self._rows[place][1].padding) for place in places] + parts
+            logits = [*self._logits[places], *logits]
+        self._rows = [self._rows[place] for place in places] + rows
         self._cache, self._logits = None, None
         if parts:
-            left = [caller.decoding.max_new_tokens - len(row.margins) + 1 for caller, row in self._rows]
-            self._cache, padding = KVCache.gather(parts, max(left))
+            lengths = [caller.decoding.max_new_tokens - len(row.margins) + 1 for caller, row in self._rows]
+            self._cache, padding = KVCache.gather(parts, max(lengths))
             self._logits = torch.stack(logits)
             for (_, row), pad in zip(self._rows, padding, strict=True):
                 row.padding = pad
@@ -192,32 +195,32 @@ class DecodeBatch:
 
     def _pick(self) -> None:
         """Take every row's next token."""
-        going = [(place, *pair) for place, pair in enumerate(self._rows) if pair[1].going]
-        if not going:
+        active = [(place, *pair) for place, pair in enumerate(self._rows) if pair[1].going]
+        if not active:
             return
         assert self._logits is not None
         top = self._logits.topk(2, dim=-1)
-        picked = top.indices[:, 0]
-        for caller in dict.fromkeys(caller for _, caller, _ in going):
-            places = [place for place, known, _ in going if known is caller]
+        picks = top.indices[:, 0]
+        for caller in dict.fromkeys(caller for _, caller, _ in active):
+            places = [place for place, owner, _ in active if owner is caller]
             if caller.decoding.temperature > 0:
-                picked[places] = sample(self._logits[places], caller.decoding, caller.noise)
-            caller.picked += 1
-        alone = len({id(caller) for _, caller, _ in going}) == 1
+                picks[places] = sample(self._logits[places], caller.decoding, caller.noise)
+            caller.count += 1
+        single = len({id(caller) for _, caller, _ in active}) == 1
         # Both in one answer of the device: each costs a wait. Ids are small enough for exact floats.
-        gaps, tokens = torch.stack([top.values[:, 0] - top.values[:, 1], picked.float()]).tolist()
-        for place, caller, row in going:
+        gaps, tokens = torch.stack([top.values[:, 0] - top.values[:, 1], picks.float()]).tolist()
+        for place, caller, row in active:
             if caller.keep_logits:  # a view keeps the logits of all
-                row.kept.append(self._logits[place] if alone else self._logits[place].clone())
+                row.logits.append(self._logits[place] if single else self._logits[place].clone())
             row.margins.append(gaps[place])
-            row.token = row.filled.pop(0) if row.filled else int(tokens[place])
+            row.token = row.fill.pop(0) if row.fill else int(tokens[place])
             if row.token in self._stops:
                 row.stopped = True
                 self._end(place, caller, row)
             else:
                 row.ids.append(row.token)
-                if not row.filled:
-                    row.filled = list(self._runner.model.tokens.filled_after(row.ids))
+                if not row.fill:
+                    row.fill = list(self._runner.model.tokens.filled_after(row.ids))
 
     def _end(self, place: int, caller: _Caller, row: _Row) -> None:
         """Take the KV of what a row generated."""
@@ -231,19 +234,19 @@ class DecodeBatch:
 
     def _fail(self, error: Exception) -> None:
         """Nobody's rows can be trusted after a step that ended in the middle: each caller is told."""
-        there = [*self._coming, *(caller for caller, row in self._rows if row.going)]
-        self._rows, self._coming, self._cache, self._logits = [], [], None, None
-        for caller in there:
+        callers = [*self._queue, *(caller for caller, row in self._rows if row.going)]
+        self._rows, self._queue, self._cache, self._logits = [], [], None, None
+        for caller in callers:
             caller.failure = MemoryError() if out_of_memory(error) else ModelError(BESIDE_FAILED)
 
 
 def sample(logits: Tensor, decoding: Decoding, noise: torch.Generator) -> Tensor:
     """A token for each row, (rows,), from logits (rows, vocabulary). The noise is the same for every row, so
     rows with equal logits take equal tokens: a difference between methods is never luck."""
-    scaled = logits / decoding.temperature
+    scores = logits / decoding.temperature
     if decoding.top_p < 1:
-        ordered, order = scaled.softmax(-1).sort(dim=-1, descending=True)
-        beyond = ordered.cumsum(-1) - ordered >= decoding.top_p
-        scaled = scaled.masked_fill(beyond.scatter(-1, order, beyond), -torch.inf)
+        chances, order = scores.softmax(-1).sort(dim=-1, descending=True)
+        beyond = chances.cumsum(-1) - chances >= decoding.top_p
+        scores = scores.masked_fill(beyond.scatter(-1, order, beyond), -torch.inf)
     uniform = torch.rand(logits.shape[-1], generator=noise).clamp_min(1e-20).to(logits.device)
-    return (scaled - uniform.log().neg().log()).argmax(-1)
+    return (scores - uniform.log().neg().log()).argmax(-1)

@@ -29,7 +29,7 @@ ANCHORED = "anchor tokens in place of the text"
 class IsolatedEncoder:
     """Encodes for one reader's weights, and remembers in the log.
 
-    ``before``: what the log held before the request. ``spent``: milliseconds of what was encoded since, for
+    ``earlier``: what the log held before the request. ``costs``: milliseconds of what was encoded since, for
     whichever of the compared methods came first; each of them is charged alike.
     """
 
@@ -38,11 +38,11 @@ class IsolatedEncoder:
         runner: ModelRunner,
         log: SampleLog,
         weights: str = "",
-        before: Collection[tuple[str, tuple[int, ...]]] = (),
-        spent: dict[tuple[str, tuple[int, ...]], float] | None = None,
+        earlier: Collection[tuple[str, tuple[int, ...]]] = (),
+        costs: dict[tuple[str, tuple[int, ...]], float] | None = None,
     ) -> None:
-        self.runner, self.log, self.weights, self.before = runner, log, weights, before
-        self.spent = {} if spent is None else spent
+        self.runner, self.log, self.weights, self.earlier = runner, log, weights, earlier
+        self.costs = {} if costs is None else costs
         self._charged: set[tuple[str, tuple[int, ...]]] = set()
 
     @property
@@ -56,14 +56,14 @@ class IsolatedEncoder:
         key = (self.weights, (*ids, -1, *lead_in) if lead_in else tuple(ids))
         segment = self.log.isolated.get(key)
         if segment is None:
-            before = clock.parts.get("base", 0.0)
+            start = clock.parts.get("base", 0.0)
             with clock.part("base"):
                 segment = self.log.isolated[key] = self.runner.encode(ids, lead_in, ALONE)
-            self.spent[key] = clock.parts["base"] - before
-        elif key in self.spent and key not in self._charged:
-            clock.add("base", self.spent[key])
+            self.costs[key] = clock.parts["base"] - start
+        elif key in self.costs and key not in self._charged:
+            clock.add("base", self.costs[key])
         self._charged.add(key)
-        return replace(segment, context=f"{ALONE}, {EARLIER}") if key in self.before else segment
+        return replace(segment, context=f"{ALONE}, {EARLIER}") if key in self.earlier else segment
 
     def surprisal(self, ids: Sequence[int]) -> Tensor:
         """(tokens,) minus log probability of each token when the text is read alone; infinite for the
@@ -80,10 +80,10 @@ class IsolatedEncoder:
         assert self.links is not None, "wrappers belong to weights that they were trained for"
         text = self.runner.model.module.get_input_embeddings()(self.runner.ids(ids))[0]
         before, behind = self.links.anchor_tokens.chunk(2)
-        whole = torch.cat([before, text, behind])
-        cache, tokens = self.runner.model.new_cache(len(whole)), len(whole)
-        sees = torch.ones(tokens, tokens, dtype=torch.bool).tril()
-        self.runner.forward_seeing(whole[None], cache, sees, torch.arange(tokens))
+        embeddings = torch.cat([before, text, behind])
+        cache, tokens = self.runner.model.new_cache(len(embeddings)), len(embeddings)
+        visible = torch.ones(tokens, tokens, dtype=torch.bool).tril()
+        self.runner.forward_seeing(embeddings[None], cache, visible, torch.arange(tokens))
         return cache.segment(0, tokens, self.runner.model.rotation, exact=True, context=WRAPPED)
 
     @torch.inference_mode()
@@ -103,9 +103,9 @@ class IsolatedEncoder:
             room += count
         of, soft, positions = torch.tensor(chunk), torch.tensor(anchor), torch.tensor(position)
         causal = torch.ones(len(of), len(of), dtype=torch.bool).tril()
-        sees = causal & ((of[:, None] == of[None]) | (soft[:, None] & soft[None]))
+        visible = causal & ((of[:, None] == of[None]) | (soft[:, None] & soft[None]))
         cache = model.new_cache(len(of))
-        self.runner.forward_seeing(torch.cat(parts)[None], cache, sees, positions)
-        kept = soft.nonzero()[:, 0].to(model.device)
-        keys = model.rotation.rotate(cache.keys[:, 0][:, :, kept], -positions.to(model.device)[kept])
-        return KVSegment(keys, cache.values[:, 0][:, :, kept].clone(), 0, True, ANCHORED)
+        self.runner.forward_seeing(torch.cat(parts)[None], cache, visible, positions)
+        places = soft.nonzero()[:, 0].to(model.device)
+        keys = model.rotation.rotate(cache.keys[:, 0][:, :, places], -positions.to(model.device)[places])
+        return KVSegment(keys, cache.values[:, 0][:, :, places].clone(), 0, True, ANCHORED)

@@ -67,9 +67,9 @@ class Layout:
 
     def runs(self) -> Iterator[list[Piece]]:
         """Pieces to copy one by one, and neighbouring pieces to forward in one pass."""
-        for copied, group in groupby(self.pieces, lambda p: isinstance(p.action, Reuse)):
+        for is_copy, group in groupby(self.pieces, lambda p: isinstance(p.action, Reuse)):
             pieces = list(group)
-            yield from ([p] for p in pieces) if copied else [pieces]
+            yield from ([p] for p in pieces) if is_copy else [pieces]
 
 
 def lay_out(plan: Plan, total: int, agent: int) -> Layout:
@@ -86,13 +86,13 @@ def lay_out(plan: Plan, total: int, agent: int) -> Layout:
     if at != total:
         raise ModelError(f"The plan stops at token {at} of {total} of agent {agent}'s prompt.")
     links = sorted((link for link in plan.links if link.tokens), key=lambda link: link.at)
-    before = torch.zeros(total, dtype=torch.long)  # soft tokens before each prompt token
+    soft_before = torch.zeros(total, dtype=torch.long)  # soft tokens before each prompt token
     for link in links:
         if not 0 <= link.at < total:
             where = f"token {link.at} of {total} of agent {agent}'s prompt"
             raise ModelError(f"Soft tokens stand before {where}.")
-        before[link.at :] += link.tokens
-    places = torch.arange(total) + before
+        soft_before[link.at :] += link.tokens
+    places = torch.arange(total) + soft_before
     positions = places.clone()
     for step in plan.steps:
         if step.position is not None:
@@ -123,8 +123,8 @@ def _soft(links: Sequence[Link], positions: Tensor, places: Tensor) -> tuple[Ten
     for at, group in groupby(links, lambda link: link.at):
         steps_back = torch.arange(-sum(link.tokens for link in group), 0)
         parts.append((positions[at] + steps_back, places[at] + steps_back))
-    none = torch.empty(0, dtype=torch.long)
-    return torch.cat([none, *(p for p, _ in parts)]), torch.cat([none, *(p for _, p in parts)])
+    empty = torch.empty(0, dtype=torch.long)
+    return torch.cat([empty, *(p for p, _ in parts)]), torch.cat([empty, *(p for _, p in parts)])
 
 
 def _from(action: Reuse | Compute, start: int) -> Reuse | Compute:

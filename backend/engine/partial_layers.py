@@ -67,20 +67,20 @@ def gather(plan: Plan, last: int, model: LoadedModel) -> KnownTokens:
     """
     cut = plan.cut or 0
     rows = known_layers(cut, plan.until, model.info.layers)
-    copied = [(s, min(s.end, last) - s.start, s.action) for s in plan.steps if isinstance(s.action, Reuse)]
-    copied = [(step, tokens, reuse) for step, tokens, reuse in copied if tokens > 0]
-    if not copied or not rows:
+    copies = [(s, min(s.end, last) - s.start, s.action) for s in plan.steps if isinstance(s.action, Reuse)]
+    copies = [(step, tokens, reuse) for step, tokens, reuse in copies if tokens > 0]
+    if not copies or not rows:
         shape = (len(rows), model.info.kv_heads, 0, model.info.head_dim)
         empty = torch.empty(shape, dtype=model.dtype, device=model.device)
         return KnownTokens(torch.empty(0, dtype=torch.long), empty, empty, None, cut, plan.until)
-    hidden = [reuse.hidden[:n] for _, n, reuse in copied if reuse.hidden is not None]
-    if hidden and len(hidden) < len(copied):
+    hidden = [reuse.hidden[:n] for _, n, reuse in copies if reuse.hidden is not None]
+    if hidden and len(hidden) < len(copies):
         raise ModelError("Some of the plan's segments hold states to go on from, and others do not.")
-    products = [reuse.projected[:, :n] for _, n, reuse in copied if reuse.projected is not None]
+    products = [reuse.projected[:, :n] for _, n, reuse in copies if reuse.projected is not None]
     return KnownTokens(
-        torch.cat([torch.arange(step.start, step.start + n) for step, n, _ in copied]),
-        torch.cat([reuse.base.keys[rows, :, :n] for _, n, reuse in copied], dim=2),
-        torch.cat([reuse.base.values[rows, :, :n] for _, n, reuse in copied], dim=2),
+        torch.cat([torch.arange(step.start, step.start + n) for step, n, _ in copies]),
+        torch.cat([reuse.base.keys[rows, :, :n] for _, n, reuse in copies], dim=2),
+        torch.cat([reuse.base.values[rows, :, :n] for _, n, reuse in copies], dim=2),
         torch.cat(hidden) if hidden else None,
         cut,
         plan.until,
@@ -130,59 +130,59 @@ def read_above(
             field="segments.form",
         )
     total, layers, device = len(ids), model.info.layers, model.device
-    held = len(known.tokens)
+    count = len(known.tokens)
     computed = torch.ones(total, dtype=torch.bool)
     computed[known.tokens] = False
     # Known tokens lie first in the cache; each token sees what comes before it in the prompt.
     order = torch.cat([known.tokens, computed.nonzero().flatten()])
-    sees = order[None] <= order[:, None]
-    own = known.own if held else None  # then known tokens lie in the cache twice until the end
-    twice = held if own is not None else 0
-    cache = model.new_cache(total + twice + spare_tokens)
+    visible = order[None] <= order[:, None]
+    own = known.own if count else None  # then known tokens lie in the cache twice until the end
+    extra = count if own is not None else 0
+    cache = model.new_cache(total + extra + spare_tokens)
     rows = known_layers(known.cut, known.until, layers)
-    if held and rows:
+    if count and rows:
         rotation = Rotation(tuple(model.rotation.layers[layer] for layer in rows))
-        cache.keys[rows, 0, :, :held] = rotation.rotate(known.keys, order[:held].to(device))
-        cache.values[rows, 0, :, :held] = known.values
+        cache.keys[rows, 0, :, :count] = rotation.rotate(known.keys, order[:count].to(device))
+        cache.values[rows, 0, :, :count] = known.values
     decoder = model.module.get_decoder()
-    embedded = model.module.get_input_embeddings()(torch.tensor(ids, device=device)[order.to(device)])[None]
-    hidden, at_cut, forwarded = embedded[:, held:], embedded, 0
-    others = masks_of(model, sees[held:], order), order[held:].to(device)
-    masks, positions = others
+    embeddings = model.module.get_input_embeddings()(torch.tensor(ids, device=device)[order.to(device)])[None]
+    hidden, at_cut, token_layers = embeddings[:, count:], embeddings, 0
+    upper = masks_of(model, visible[count:], order), order[count:].to(device)
+    masks, positions = upper
     if own is not None:
-        hidden, positions = embedded, order.to(device)
-        fresh = torch.zeros(total, twice, dtype=torch.bool)  # nobody looks at what they would have been
-        doubled = torch.cat([order[:twice], order])
-        masks = masks_of(model, torch.cat([sees[:, :held], fresh, sees[:, held:]], dim=1), doubled)
+        hidden, positions = embeddings, order.to(device)
+        fresh = torch.zeros(total, extra, dtype=torch.bool)  # nobody looks at what they would have been
+        wide = torch.cat([order[:extra], order])
+        masks = masks_of(model, torch.cat([visible[:, :count], fresh, visible[:, count:]], dim=1), wide)
     products = []
     for layer in range(layers):
         if own is None and layer == known.cut:
-            first = embedded[:, :held] if known.hidden is None else known.hidden[None].to(embedded)
+            first = embeddings[:, :count] if known.hidden is None else known.hidden[None].to(embeddings)
             hidden = at_cut = torch.cat([first, hidden], dim=1)
-            masks, positions = masks_of(model, sees, order), order.to(device)
+            masks, positions = masks_of(model, visible, order), order.to(device)
         if own is None and layer == known.until:
-            hidden, (masks, positions) = hidden[:, held:], others
+            hidden, (masks, positions) = hidden[:, count:], upper
         if project is not None or own is not None:
             normed = decoder.layers[layer].input_layernorm(hidden)[0]
             if project is not None:
                 products.append(normed @ project[layer].to(normed).mT)
             if own is not None:
-                _add_own(cache, layer, own.at(layer), normed[:held], model.rotation, positions[:held])
-        cache.layers[layer].rewind(held if layer in rows else 0)
+                _add_own(cache, layer, own.at(layer), normed[:count], model.rotation, positions[:count])
+        cache.layers[layer].rewind(count if layer in rows else 0)
         hidden = call_layer(model, layer, hidden, positions, masks, cache)
-        forwarded += hidden.shape[1]
+        token_layers += hidden.shape[1]
     if known.cut >= layers:
-        at_cut = torch.cat([torch.zeros_like(embedded[:, :held]), hidden], dim=1)
+        at_cut = torch.cat([torch.zeros_like(embeddings[:, :count]), hidden], dim=1)
     logits = model.module.lm_head(decoder.norm(hidden[:, -1])).float()[0]
     places = order.argsort()
-    cache.reorder(torch.where(places < held, places, places + twice))
+    cache.reorder(torch.where(places < count, places, places + extra))
     cache.length = total
-    found = torch.stack(products) if products else None
-    if found is not None and found.shape[1] < total:
+    projected = torch.stack(products) if products else None
+    if projected is not None and projected.shape[1] < total:
         assert known.projected is not None, "the plan's copies come without what is asked for"
-        found = torch.cat([known.projected.to(found), found], dim=1)
-    found = None if found is None else found[:, places.to(device)]
-    return LayeredPass(cache, logits, at_cut[0, places.to(device)], forwarded, found)
+        projected = torch.cat([known.projected.to(projected), projected], dim=1)
+    projected = None if projected is None else projected[:, places.to(device)]
+    return LayeredPass(cache, logits, at_cut[0, places.to(device)], token_layers, projected)
 
 
 def _add_own(
@@ -191,6 +191,6 @@ def _add_own(
     """Put an adapter's part of a layer on the first tokens of the cache, given that layer's ``inputs``
     (tokens, hidden)."""
     keys, values = own.expand((inputs @ own.rows[0].to(inputs).mT)[None])
-    held = len(inputs)
-    cache.keys[layer, 0, :, :held] += Rotation((rotation.layers[layer],)).rotate(keys, positions)[0]
-    cache.values[layer, 0, :, :held] += values[0]
+    count = len(inputs)
+    cache.keys[layer, 0, :, :count] += Rotation((rotation.layers[layer],)).rotate(keys, positions)[0]
+    cache.values[layer, 0, :, :count] += values[0]

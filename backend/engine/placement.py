@@ -61,8 +61,8 @@ def place(
         rotation.rotate(keys, positions, room_keys)
     if reuse.terms and reuse.in_place:
         with clock.part("correct"):
-            rotated = [_key_offset(rotation, t, tokens, device, positions)[first_layer:] for t in terms]
-            mix(room_keys[first_layer:], rotated, weights)
+            key_offsets = [_key_offset(rotation, t, tokens, device, positions)[first_layer:] for t in terms]
+            mix(room_keys[first_layer:], key_offsets, weights)
 
 
 def _key_offset(
@@ -96,12 +96,12 @@ def _mixture(reuse: Reuse, tokens: int) -> Mixture | None:
     if arena.buffer.device != reuse.base.keys.device:
         return None
     # In the order of their places, in which anchors of one length are evenly spaced.
-    ordered = sorted(zip(offsets, reuse.terms, strict=True), key=lambda pair: pair[0].first_row)
-    if len({t.weight.shape for _, t in ordered}) > 1:
+    pairs = sorted(zip(offsets, reuse.terms, strict=True), key=lambda pair: pair[0].first_row)
+    if len({t.weight.shape for _, t in pairs}) > 1:
         return None
-    every = torch.stack([t.weight for _, t in ordered]).to(arena.buffer.device)
-    weights = every[:, :tokens] if every.ndim > 1 else every[:, None].expand(-1, tokens)
-    return Mixture(arena, tuple(offset.first_row for offset, _ in ordered), weights)
+    table = torch.stack([t.weight for _, t in pairs]).to(arena.buffer.device)
+    weights = table[:, :tokens] if table.ndim > 1 else table[:, None].expand(-1, tokens)
+    return Mixture(arena, tuple(offset.first_row for offset, _ in pairs), weights)
 
 
 def _cut(weight: Tensor, tokens: int, first_layer: int) -> Tensor:

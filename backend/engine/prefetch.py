@@ -18,16 +18,16 @@ from backend.cache.row_arena import Arena, ArenaOffset
 from backend.methods.plan import Reuse, Term
 
 
-def prefetched(reuses: Iterable[Reuse]) -> Iterator[Reuse]:
+def prefetch(reuses: Iterable[Reuse]) -> Iterator[Reuse]:
     """Each blend with its offsets on its base's device, in turn; one is always on its way."""
     previous: tuple[Reuse, Any] | None = None
     for reuse in reuses:
-        coming = _begin(reuse)
+        current = _begin(reuse)
         if previous is not None:
-            yield _arrived(*previous)
-        previous = coming
+            yield _finish(*previous)
+        previous = current
     if previous is not None:
-        yield _arrived(*previous)
+        yield _finish(*previous)
 
 
 def _begin(reuse: Reuse) -> tuple[Reuse, Any]:
@@ -47,20 +47,20 @@ def _begin(reuse: Reuse) -> tuple[Reuse, Any]:
             side.wait_stream(torch.cuda.current_stream(device))
         rows = Arena.over(like.new_empty((sum(o.tokens for o in offsets), *like.shape[1:]), device=device))
         for term, offset in zip(reuse.terms, offsets, strict=True):
-            there = rows.tensor[at : at + offset.tokens]
-            there.copy_(offset.rows.tensor[offset.start : offset.end], non_blocking=True)
+            target = rows.tensor[at : at + offset.tokens]
+            target.copy_(offset.rows.tensor[offset.start : offset.end], non_blocking=True)
             terms.append(replace(term, offset=ArenaOffset(rows, at, at + offset.tokens)))
             at += offset.tokens
-        done = side.record_event() if side is not None else None
-    return replace(reuse, terms=tuple(terms)), done
+        event = side.record_event() if side is not None else None
+    return replace(reuse, terms=tuple(terms)), event
 
 
-def _arrived(reuse: Reuse, done: Any) -> Reuse:
-    if done is not None:
-        now = torch.cuda.current_stream(reuse.base.keys.device)
-        now.wait_event(done)
+def _finish(reuse: Reuse, event: Any) -> Reuse:
+    if event is not None:
+        stream = torch.cuda.current_stream(reuse.base.keys.device)
+        stream.wait_event(event)
         for term in reuse.terms:
-            term.offset.rows.tensor.record_stream(now)  # type: ignore[attr-defined]
+            term.offset.rows.tensor.record_stream(stream)  # type: ignore[attr-defined]
     return reuse
 
 

@@ -12,7 +12,7 @@ from backend.cache.kv_cache import KVCache, KVSegment, as_argument
 from backend.model.hooks import masks_of
 from backend.model.load import LoadedModel
 from backend.model.suitability import stop_ids
-from backend.model.tempering import tempered
+from backend.model.tempering import temper_attention
 from backend.prompts.template import called
 
 TOGETHER = 1024  # places of a batch that texts are encoded in
@@ -38,15 +38,15 @@ class ModelRunner:
             return Clock()
 
         def mark() -> Any:
-            made = event(enable_timing=True)
-            made.record()
-            return made
+            stamp = event(enable_timing=True)
+            stamp.record()
+            return stamp
 
-        def between(first: Any, last: Any) -> float:
+        def elapsed(first: Any, last: Any) -> float:
             last.synchronize()
             return float(first.elapsed_time(last))
 
-        return Clock(mark, between)
+        return Clock(mark, elapsed)
 
     @torch.inference_mode()
     def forward(
@@ -71,18 +71,18 @@ class ModelRunner:
         Returns:
             Logits (rows, kept, vocabulary), fp32.
         """
-        new = ids.shape[1]
+        count = ids.shape[1]
         start = cache.length
-        cache.reserve(start + new)
+        cache.reserve(start + count)
         if positions is None:
-            moved = torch.tensor(cache.shifts).to(ids.device, non_blocking=True)[:, None]
-            positions = torch.arange(start, start + new, device=ids.device) + moved
+            shifts = torch.tensor(cache.shifts).to(ids.device, non_blocking=True)[:, None]
+            positions = torch.arange(start, start + count, device=ids.device) + shifts
         else:
             positions = positions.to(ids.device, non_blocking=True)[None]
         mask = None
         if padding is not None and any(padding):
             shift = torch.tensor(padding).to(ids.device, non_blocking=True)[:, None]
-            mask = (torch.arange(start + new, device=ids.device)[None] >= shift).long()
+            mask = (torch.arange(start + count, device=ids.device)[None] >= shift).long()
             positions = (positions - shift).clamp_min(0)
         return self._pass(ids, cache, positions, mask, keep)
 
@@ -91,7 +91,7 @@ class ModelRunner:
         self,
         ids: Tensor,
         cache: KVCache,
-        sees: Tensor,
+        visible: Tensor,
         positions: Tensor,
         *,
         keep: int = 1,
@@ -102,7 +102,7 @@ class ModelRunner:
         Args:
             ids: as in :meth:`forward`; appended to the cache.
             cache: extended in place.
-            sees: (new, places + new) bool.
+            visible: (new, places + new) bool.
             positions: (places + new,) RoPE positions.
             keep: as in :meth:`forward`.
             layers: how many are counted, where the caller ends the pass early.
@@ -110,21 +110,21 @@ class ModelRunner:
         Returns:
             Logits (1, kept, vocabulary), fp32.
         """
-        new = ids.shape[1]
-        cache.reserve(cache.length + new)
-        masks = masks_of(self.model, sees, positions)
-        own = positions[-new:].to(self.model.device)[None]
-        return self._pass(ids, cache, own, masks, keep, layers)
+        count = ids.shape[1]
+        cache.reserve(cache.length + count)
+        masks = masks_of(self.model, visible, positions)
+        queries = positions[-count:].to(self.model.device)[None]
+        return self._pass(ids, cache, queries, masks, keep, layers)
 
     def _pass(
         self, ids: Tensor, cache: KVCache, positions: Tensor, mask: Any, keep: int, layers: int | None = None
     ) -> Tensor:
         count = self.model.info.layers if layers is None else layers
         self.token_layers += ids.shape[0] * ids.shape[1] * count
-        given = {"inputs_embeds": ids} if ids.is_floating_point() else {"input_ids": ids}
-        with tempered(self.model, cache):
+        inputs = {"inputs_embeds": ids} if ids.is_floating_point() else {"input_ids": ids}
+        with temper_attention(self.model, cache):
             logits = self.model.module(
-                **given,
+                **inputs,
                 position_ids=positions,
                 attention_mask=mask,
                 **as_argument(self.model.module, cache.cache),

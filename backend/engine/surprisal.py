@@ -22,13 +22,13 @@ def surprisal(runner: ModelRunner, ids: Sequence[int]) -> Tensor:
     Returns:
         (tokens,), fp32; infinite for the first, which nothing predicts.
     """
-    cache, given = runner.model.new_cache(len(ids)), runner.ids(ids)
+    cache, inputs = runner.model.new_cache(len(ids)), runner.ids(ids)
     size = max(1, MOST_LOGITS // runner.model.info.vocabulary)
-    parts = [given.new_full((1,), torch.inf, dtype=torch.float32)]
+    parts = [inputs.new_full((1,), torch.inf, dtype=torch.float32)]
     for at in range(0, len(ids), size):
-        logits = runner.forward(given[:, at : at + size], cache, keep=0)[0]
-        following = given[0, at + 1 : at + size + 1, None]
-        parts.append(-logits[: len(following)].log_softmax(-1).gather(-1, following)[:, 0])
+        logits = runner.forward(inputs[:, at : at + size], cache, keep=0)[0]
+        targets = inputs[0, at + 1 : at + size + 1, None]
+        parts.append(-logits[: len(targets)].log_softmax(-1).gather(-1, targets)[:, 0])
     return torch.cat(parts)
 
 
@@ -37,7 +37,7 @@ def filled_in(tokens: Tokens, ids: Sequence[int]) -> list[int]:
     (:mod:`backend.prompts.filled_results`) never had to predict."""
     places: list[int] = []
     for at in range(1, len(ids)):
-        due = tokens.filled_after(ids[max(0, at - LONGEST_CALCULATION) : at])
-        if due and tuple(ids[at : at + len(due)]) == due:
-            places += range(at, at + len(due))
+        result = tokens.filled_after(ids[max(0, at - LONGEST_CALCULATION) : at])
+        if result and tuple(ids[at : at + len(result)]) == result:
+            places += range(at, at + len(result))
     return places

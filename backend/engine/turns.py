@@ -45,41 +45,41 @@ class ModelScheduler:
         batch = self._batches.get(id(runner.model.module))
         if batch is not None and not batch.idle:
             return batch if batch.fits(prefills) else DecodeBatch(runner)
-        new = self._batches[id(runner.model.module)] = DecodeBatch(runner)
-        return new
+        own_batch = self._batches[id(runner.model.module)] = DecodeBatch(runner)
+        return own_batch
 
     def by_turns(self, work: Generator[T, None, None]) -> Iterator[T]:
         """What ``work`` yields, with nobody else at work between one event and the next."""
         self.do(partial(self._count, 1))
         try:
-            following: Callable[[], Any] = partial(next, work, _END)
-            while (event := self.do(following)) is not _END:
+            advance: Callable[[], Any] = partial(next, work, _END)
+            while (event := self.do(advance)) is not _END:
                 yield event
         finally:
             # Collected, and not closed, it may be in a thread that has what the model's thread waits for.
             with suppress(TimeoutError):
                 self.do(partial(self._end, work), CLOSE_SECONDS)
 
-    def do(self, what: Callable[[], T], seconds: float | None = None) -> T:
-        """What ``what`` returns, while nobody else is at work.
+    def do(self, work: Callable[[], T], seconds: float | None = None) -> T:
+        """What ``work`` returns, while nobody else is at work.
 
         Raises:
             TimeoutError: it had not ended after ``seconds``; it goes on.
         """
         if threading.get_ident() == self._ident:  # as when work that nobody waits for is collected there
-            return what()
+            return work()
         try:
-            coming = self._thread.submit(self._noting, what)
+            future = self._thread.submit(self._call, work)
         except RuntimeError:  # the interpreter is ending, and has ended its threads
-            return what()
-        return coming.result(seconds)
+            return work()
+        return future.result(seconds)
 
-    def _noting(self, what: Callable[[], T]) -> T:
+    def _call(self, work: Callable[[], T]) -> T:
         self._ident = threading.get_ident()
-        return what()
+        return work()
 
-    def _count(self, more: int) -> None:
-        self.going += more
+    def _count(self, change: int) -> None:
+        self.going += change
 
     def _end(self, work: Generator[Any, None, None]) -> None:
         self._count(-1)

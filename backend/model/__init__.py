@@ -9,7 +9,7 @@ Others use, by module:
     certificate: certify
     tokenizer: Tokens
     link_tokens: Links, load_links, apply_links
-    adapters: adapted, fitting
+    adapters: adapt, weight_labels
     hooks: masks_of, masked_at, stop_after, watch_attention
     weight_variants: check_sibling
 """

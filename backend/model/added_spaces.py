@@ -30,23 +30,23 @@ def without_added_spaces(tokenizer: Any) -> Any:
     if backend is None:
         return tokenizer
     state = json.loads(backend.to_str())
-    before = json.dumps(state)
+    original = json.dumps(state)
     splits = _has(state["pre_tokenizer"], "WhitespaceSplit") and _has(state["pre_tokenizer"], "Metaspace")
     for name in LISTS:
         # Words that only white space separates would run into each other without it.
-        kept = () if splits or name != "pre_tokenizer" else ("WhitespaceSplit",)
-        state[name] = _plain(state[name], LISTS[name], kept)
+        exceptions = () if splits or name != "pre_tokenizer" else ("WhitespaceSplit",)
+        state[name] = _plain(state[name], LISTS[name], exceptions)
     if splits:
         parts = [ONE_SPACE] if state["normalizer"] is None else [state["normalizer"], ONE_SPACE]
         state["normalizer"] = {"type": "Sequence", "normalizers": parts}
-    if json.dumps(state) == before:
+    if json.dumps(state) == original:
         return tokenizer
     # The components alone are taken over; the vocabulary need not be read again.
     state["model"], state["added_tokens"], state["post_processor"] = _NO_MODEL, [], None
-    plain, changed = Tokenizer.from_str(json.dumps(state)), copy.deepcopy(tokenizer)
+    plain, result = Tokenizer.from_str(json.dumps(state)), copy.deepcopy(tokenizer)
     for name in LISTS:
-        setattr(changed.backend_tokenizer, name, getattr(plain, name))
-    return changed
+        setattr(result.backend_tokenizer, name, getattr(plain, name))
+    return result
 
 
 _NO_MODEL = {"type": "WordLevel", "vocab": {"": 0}, "unk_token": ""}
@@ -58,13 +58,13 @@ def _has(part: dict[str, Any] | None, kind: str) -> bool:
     return part["type"] == kind or any(_has(x, kind) for x in part.get("pretokenizers", ()))
 
 
-def _plain(part: dict[str, Any] | None, parts: str, kept: tuple[str, ...]) -> dict[str, Any] | None:
+def _plain(part: dict[str, Any] | None, parts: str, exceptions: tuple[str, ...]) -> dict[str, Any] | None:
     """A component without what changes the ends of a text; None where nothing of it is left."""
-    if part is None or (part["type"] in DROPPED and part["type"] not in kept):
+    if part is None or (part["type"] in DROPPED and part["type"] not in exceptions):
         return None
     if part["type"] == "Sequence":
-        left = [x for x in (_plain(child, parts, kept) for child in part[parts]) if x is not None]
-        return {**part, parts: left} if left else None
+        children = [x for x in (_plain(child, parts, exceptions) for child in part[parts]) if x is not None]
+        return {**part, parts: children} if children else None
     if part["type"] == "Metaspace":
         return {**part, "prepend_scheme": "never"}
     if part["type"] == "ByteLevel" and parts == "pretokenizers":

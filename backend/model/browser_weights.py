@@ -53,26 +53,26 @@ def script(tokens: Tokens, folder: Path = EMBEDDED) -> str:
         names += [f"model.layers.{layer}.{name}.weight" for name in LAYER]
     flat = torch.cat([weights[name].reshape(-1) for name in names]).view(torch.uint8).reshape(-1, 2)
     planes = flat.T.contiguous().numpy().tobytes()  # little-endian: lower bytes first
-    told = {
+    data = {
         "config": config, "sizes": [weights[name].numel() for name in names],
         "tokenizer": _tokenizer(tokens, folder),
-        "weights": base64.b64encode(_deflated(planes)).decode("ascii"),
+        "weights": base64.b64encode(_deflate(planes)).decode("ascii"),
     }  # fmt: skip
-    return f"window.kvModel = {json.dumps(told, ensure_ascii=False, separators=(',', ':'))};\n"
+    return f"window.kvModel = {json.dumps(data, ensure_ascii=False, separators=(',', ':'))};\n"
 
 
 def _tokenizer(tokens: Tokens, folder: Path) -> dict[str, Any]:
     """Vocabulary by id, merges by rank, and what stands around a prompt."""
-    known = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    ids = known["model"]["vocab"]
+    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    ids = content["model"]["vocab"]
     return {
         "vocabulary": sorted(ids, key=ids.get),
-        "merges": [" ".join(pair) for pair in known["model"]["merges"]],
-        "special": [token["id"] for token in known["added_tokens"]],
+        "merges": [" ".join(pair) for pair in content["model"]["merges"]],
+        "special": [token["id"] for token in content["added_tokens"]],
         "opening": tokens.opening, "closing": tokens.closing,
     }  # fmt: skip
 
 
-def _deflated(content: bytes) -> bytes:
-    made = zlib.compressobj(9, wbits=-15)
-    return made.compress(content) + made.flush()
+def _deflate(content: bytes) -> bytes:
+    compressor = zlib.compressobj(9, wbits=-15)
+    return compressor.compress(content) + compressor.flush()

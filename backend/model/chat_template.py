@@ -27,16 +27,16 @@ def wrapping(tokenizer: Any) -> tuple[str, str] | None:
             enable_thinking=False,
         )
     except Exception as error:  # a template is a program, and may fail in any way
-        raise _refused(f"{type(error).__name__}: {' '.join(str(error).split())[:160]}") from None
+        raise _refusal(f"{type(error).__name__}: {' '.join(str(error).split())[:160]}") from None
     before, sentinel, after = text.partition(SENTINEL)
     if not sentinel or SENTINEL in after:
-        raise _refused(f"the message appears {text.count(SENTINEL)} times in {show(text)}")
+        raise _refusal(f"the message appears {text.count(SENTINEL)} times in {show(text)}")
     return before, after
 
 
-def _refused(why: str) -> ModelError:
+def _refusal(fault: str) -> ModelError:
     return ModelError(
-        f"The tokenizer's chat template cannot be used ({why}). It must take a conversation of one message "
+        f"The tokenizer's chat template cannot be used ({fault}). It must take a conversation of one message "
         "of the role 'user' and give its text once. Correct chat_template in the model's folder, or remove "
         "it to use the model without one.",
         field="model.name",

@@ -20,9 +20,9 @@ QUANTISE = ("4bit", "8bit")
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
-def placing(
+def placement_options(
     device: str | None,
-    where: str,
+    target: str,
     device_map: str | Mapping[str, Any] | None,
     quantise: str | None,
     links: str,
@@ -31,7 +31,7 @@ def placing(
 
     Args:
         device: as asked for, if it was.
-        where: the device that would be taken.
+        target: the device that would be taken.
         device_map: see :func:`backend.model.load.load_model`; a table of modules and devices too.
         quantise: see there.
         links: name of link tokens to add to the weights, or nothing.
@@ -49,11 +49,11 @@ def placing(
                 "Give one of the two.",
                 field="model.device_map",
             )
-        _need("accelerate", "A device map")
+        _require("accelerate", "A device map")
         options["device_map"] = device_map if isinstance(device_map, str) else dict(device_map)
     if quantise is not None:
         check_choice(quantise, QUANTISE, "model.quantise", "The number of bits", ModelError)
-        _need("bitsandbytes", f"Loading weights in {quantise}")
+        _require("bitsandbytes", f"Loading weights in {quantise}")
         if not torch.cuda.is_available():
             raise ModelError(
                 f"Loading weights in {quantise} needs a CUDA device, and there is none. Leave it out, or "
@@ -63,7 +63,7 @@ def placing(
         from transformers import BitsAndBytesConfig
 
         options["quantization_config"] = BitsAndBytesConfig(**{f"load_in_{quantise}": True})
-        options.setdefault("device_map", {"": where})
+        options.setdefault("device_map", {"": target})
     if options and links:
         raise ModelError(
             f"The deltas of {links!r} are added to whole weights on one device. Leave out the device map and "
@@ -73,10 +73,10 @@ def placing(
     return options
 
 
-def _need(package: str, what: str) -> None:
+def _require(package: str, feature: str) -> None:
     if find_spec(package) is None:
         raise ModelError(
-            f"{what} needs {package}, which is not installed. Install it: pip install {package}",
+            f"{feature} needs {package}, which is not installed. Install it: pip install {package}",
             field="model.device_map" if package == "accelerate" else "model.quantise",
         )
 
@@ -84,9 +84,9 @@ def _need(package: str, what: str) -> None:
 def home_of(module: Any) -> torch.device:
     """The device that a model reads tokens on, and where its caches lie."""
     hook = getattr(module.get_input_embeddings(), "_hf_hook", None)
-    where = getattr(hook, "execution_device", None)
-    if where is not None:
-        return torch.device(where)
+    execution_device = getattr(hook, "execution_device", None)
+    if execution_device is not None:
+        return torch.device(execution_device)
     device: torch.device = next(module.parameters()).device
     return device
 
@@ -114,9 +114,9 @@ def whole_state(module: Any) -> Mapping[str, Tensor]:
     if any(tensor.is_meta for tensor in state.values()):
         from accelerate.utils.modeling import get_state_dict_offloaded_model
 
-        loaded = get_state_dict_offloaded_model(module)
+        weights = get_state_dict_offloaded_model(module)
         # In the module's order; weights that have two names (tied ones) stand under both.
-        state = {key: loaded.get(key, tensor) for key, tensor in state.items()}
+        state = {key: weights.get(key, tensor) for key, tensor in state.items()}
     return state
 
 

@@ -20,14 +20,14 @@ ROWS = 3
 
 
 def numerical_floor(
-    read: Callable[[tuple[int, ...], int], KVAndLogits], tokens: int, turned: Callable[[Tensor], Tensor]
+    read: Callable[[tuple[int, ...], int], KVAndLogits], tokens: int, turn: Callable[[Tensor], Tensor]
 ) -> tuple[float, float]:
     """The largest difference over several ways of reading the same tokens.
 
     Args:
         read: reads them in pieces of these lengths, as so many equal rows; what the first row then holds.
         tokens: how many they are.
-        turned: keys turned away from their positions and back, as a copy of them is.
+        turn: keys turned away from their positions and back, as a copy of them is.
 
     Returns:
         The largest of a token's keys and values at any layer, as a share of their length; and the largest of
@@ -36,7 +36,7 @@ def numerical_floor(
     keys, values, logits = read((tokens,), 1)
     ways = [(tuple(len(part) for part in torch.arange(tokens).chunk(count)), 1) for count in PIECES]
     readings = [read(*way) for way in (*ways, ((BEGINNING, tokens - BEGINNING), 1), ((tokens,), ROWS))]
-    pairs = [(turned(keys), keys)]
+    pairs = [(turn(keys), keys)]
     pairs += [pair for other in readings for pair in ((other[0], keys), (other[1], values))]
     shares = [token_norms(a - b) / token_norms(b).clamp_min(1e-12) for a, b in pairs]
     return (

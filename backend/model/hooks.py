@@ -18,7 +18,7 @@ class StoppedEarlyError(Exception):
 
 
 def masks_of(
-    model: LoadedModel, sees: Tensor, positions: Tensor, *, in_place: bool = False
+    model: LoadedModel, visible: Tensor, positions: Tensor, *, in_place: bool = False
 ) -> Tensor | dict[str, Tensor]:
     """An attention mask as the model's forward wants it.
 
@@ -28,7 +28,7 @@ def masks_of(
 
     Args:
         model: for the kinds of its layers, its window and its chunk.
-        sees: (queries, keys) bool; the queries are the last of the keys.
+        visible: (queries, keys) bool; the queries are the last of the keys.
         positions: (keys,) RoPE positions.
         in_place: every token stands at the place of the cache that its position names, as in a plain pass.
 
@@ -44,22 +44,24 @@ def masks_of(
         )
     config = model.module.config.get_text_config()
     kinds = getattr(config, "layer_types", None)
-    own = positions[-len(sees) :, None]
-    near = {}
+    queries = positions[-len(visible) :, None]
+    limits = {}
     if window := getattr(config, "sliding_window", None):
-        near["sliding_attention"] = own - positions[None] < window
+        limits["sliding_attention"] = queries - positions[None] < window
     if chunk := getattr(config, "attention_chunk_size", None):
-        near["chunked_attention"] = own // chunk == positions[None] // chunk
-    full = _additive(model, sees)
+        limits["chunked_attention"] = queries // chunk == positions[None] // chunk
+    full = _additive(model, visible)
     if kinds is None:
-        return _additive(model, sees & near["sliding_attention"]) if "sliding_attention" in near else full
-    limited = {kind: _additive(model, sees & near[kind]) for kind in sorted(near.keys() & {*kinds})}
-    return {"full_attention": full, **limited} if limited else full
+        return (
+            _additive(model, visible & limits["sliding_attention"]) if "sliding_attention" in limits else full
+        )
+    masks = {kind: _additive(model, visible & limits[kind]) for kind in sorted(limits.keys() & {*kinds})}
+    return {"full_attention": full, **masks} if masks else full
 
 
-def _additive(model: LoadedModel, sees: Tensor) -> Tensor:
-    mask = torch.zeros(sees.shape, dtype=model.dtype, device=model.device)
-    return mask.masked_fill_(~sees.to(model.device), torch.finfo(model.dtype).min)[None, None]
+def _additive(model: LoadedModel, visible: Tensor) -> Tensor:
+    mask = torch.zeros(visible.shape, dtype=model.dtype, device=model.device)
+    return mask.masked_fill_(~visible.to(model.device), torch.finfo(model.dtype).min)[None, None]
 
 
 def layers_of(model: LoadedModel) -> nn.ModuleList:
@@ -92,8 +94,8 @@ def masked_at(model: LoadedModel, first: int, last: int, masks: Tensor | dict[st
     kinds = getattr(model.module.config.get_text_config(), "layer_types", None) or []
 
     def hook(layer: int) -> Any:
-        own = masks[kinds[layer]] if isinstance(masks, dict) else masks
-        return lambda _module, inputs, named: (inputs, {**named, "attention_mask": own})
+        mask = masks[kinds[layer]] if isinstance(masks, dict) else masks
+        return lambda _module, inputs, options: (inputs, {**options, "attention_mask": mask})
 
     handles = [
         module.register_forward_pre_hook(hook(layer), with_kwargs=True)
@@ -111,21 +113,21 @@ def masked_at(model: LoadedModel, first: int, last: int, masks: Tensor | dict[st
 def watch_attention(model: LoadedModel, layers: range) -> Iterator[list[Tensor]]:
     """Collect the attention probabilities, (rows, heads, queries, keys), of some layers in a pass in the
     body, which ends behind the last of them. Uses the eager attention, the one that gives them."""
-    seen: list[Tensor] = []
+    weights: list[Tensor] = []
 
     def keep(_module: Any, _inputs: Any, outputs: Any) -> None:
         if isinstance(outputs, tuple):
-            seen.extend(x for x in outputs[1:] if isinstance(x, Tensor) and x.ndim == 4)
+            weights.extend(x for x in outputs[1:] if isinstance(x, Tensor) and x.ndim == 4)
 
-    before = model.module.config._attn_implementation
+    kind = model.module.config._attn_implementation
     children = [child for layer in layers for child in layers_of(model)[layer].children()]
     handles = [child.register_forward_hook(keep) for child in children]
     model.module.set_attn_implementation("eager")
     try:
         with stop_after(model, layers[-1]):
-            yield seen
+            yield weights
     finally:
-        model.module.set_attn_implementation(before)
+        model.module.set_attn_implementation(kind)
         for handle in handles:
             handle.remove()
 

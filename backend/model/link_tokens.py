@@ -143,11 +143,11 @@ def save_links(path: Path, links: Links, deltas: Deltas, base: str) -> Path:
     tensors = {"links": links.links, "edges": links.edges, "anchors": links.anchor_tokens}
     for name, delta in deltas.items():
         tensors[f"up.{name}"], tensors[f"down.{name}"] = delta.up, delta.down
-    kept = {k: v.detach().to("cpu", torch.float16).contiguous() for k, v in tensors.items()}
-    held = sum(2 * v.numel() for v in kept.values())
-    if held > MOST_BYTES:
+    halves = {k: v.detach().to("cpu", torch.float16).contiguous() for k, v in tensors.items()}
+    size = sum(2 * v.numel() for v in halves.values())
+    if size > MOST_BYTES:
         raise ModelError(
-            f"The deltas take {held / 2**20:.1f} MiB; at most {MOST_BYTES >> 20} are shipped beside a model. "
+            f"The deltas take {size / 2**20:.1f} MiB; at most {MOST_BYTES >> 20} are shipped beside a model. "
             "Choose a lower rank.",
             field="links.rank",
         )
@@ -159,7 +159,7 @@ def save_links(path: Path, links: Links, deltas: Deltas, base: str) -> Path:
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"format": FORMAT, "base": base, "facts": json.dumps(facts, sort_keys=True)}
-    save_file(kept, path, metadata=metadata)
+    save_file(halves, path, metadata=metadata)
     return path
 
 
@@ -178,8 +178,8 @@ def load_links(path: Path) -> tuple[Links, Deltas, str]:
         if metadata.get("format") != FORMAT:
             raise KeyError("format")
         facts = json.loads(metadata["facts"])
-        known = {name.removeprefix("up.") for name in tensors if name.startswith("up.")}
-        deltas = {name: Delta(tensors[f"up.{name}"], tensors[f"down.{name}"]) for name in sorted(known)}
+        names = {name.removeprefix("up.") for name in tensors if name.startswith("up.")}
+        deltas = {name: Delta(tensors[f"up.{name}"], tensors[f"down.{name}"]) for name in sorted(names)}
         links = Links(tensors["links"], tensors["edges"], tensors["anchors"], **facts)
         return links, deltas, metadata["base"]
     except FileNotFoundError:
@@ -204,15 +204,15 @@ def find_links(name: str) -> Path:
     path = Path(os.path.expanduser(name))
     if path.suffix == ".safetensors":
         return path
-    shipped = {p.stem: p for folder in (VARIANTS, SHIPPED) for p in sorted(folder.glob("*.safetensors"))}
-    if name not in shipped:
-        listed = ", ".join(sorted(shipped)) or "none"
+    paths = {p.stem: p for folder in (VARIANTS, SHIPPED) for p in sorted(folder.glob("*.safetensors"))}
+    if name not in paths:
+        listed = ", ".join(sorted(paths)) or "none"
         raise ModelError(
             f"There are no link tokens called {name!r}; shipped: {listed}. Name one of them, or the "
             ".safetensors file that kvlab train-links wrote.",
             field="model.name",
         )
-    return shipped[name]
+    return paths[name]
 
 
 @torch.no_grad()
@@ -239,7 +239,7 @@ def apply_links(module: Any, path: Path, name: str) -> Links:
     return links.to(embedding.device, embedding.dtype)
 
 
-def kept_tokens(surprisal: Tensor, rate: float) -> Tensor:
+def select_tokens(surprisal: Tensor, rate: float) -> Tensor:
     """Which tokens stay when a share ``rate`` is dropped: those that say the most, in order.
 
     Args:

@@ -42,9 +42,9 @@ class LowRank:
     def expand(self, products: Tensor) -> tuple[Tensor, Tensor]:
         """What it adds to position-free keys and to values, each (layers, kv_heads, tokens, head_dim), given
         the products (layers, tokens, 2 * rank) of the layers' inputs with :attr:`rows`."""
-        apart = products.unflatten(-1, (2, self.rank))
+        parts = products.unflatten(-1, (2, self.rank))
         keys, values = (
-            torch.einsum("ltr,lhdr->lhtd", apart[:, :, kind], self.up[kind].to(products)) for kind in (0, 1)
+            torch.einsum("ltr,lhdr->lhtd", parts[:, :, kind], self.up[kind].to(products)) for kind in (0, 1)
         )
         return keys, values
 

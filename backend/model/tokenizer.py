@@ -61,11 +61,11 @@ class Tokens:
         self.bos: tuple[int, ...] = (bos,) if bos is not None else ()
         spaced = self._ids(tokenizer, "a") != self._ids(self._inside, "a")
         self._bare = Wrapping(self.bos, spaced=spaced)
-        wrapped = wrapping(tokenizer)
-        self._chat = self._bare if wrapped is None else self._wrapped(*wrapped)
+        template = wrapping(tokenizer)
+        self._chat = self._bare if template is None else self._split_template(*template)
         self.opening, self.closing = self._chat.opening, self._chat.closing
 
-    def _wrapped(self, before: str, after: str) -> Wrapping:
+    def _split_template(self, before: str, after: str) -> Wrapping:
         """The template's text, taken apart into control tokens and the plain text next to the prompt's."""
         special = self._control_tokens(before)
         start, tail = (before[: special[-1][1]], before[special[-1][1] :]) if special else ("", before)
@@ -74,17 +74,17 @@ class Tokens:
         spaced = self._bare.spaced and self._control(f"{start}a") == (
             *self._control(start), *self._ids(self.tokenizer, "a")
         )  # fmt: skip
-        first = self._led(tail) if spaced and tail else tail
+        first = self._with_space(tail) if spaced and tail else tail
         return Wrapping(
             (*self._control(start), *self.encode(first)),
             (*self.encode(head), *self._control(end)),
             tail, head, spaced and not tail,
         )  # fmt: skip
 
-    def _led(self, text: str) -> str:
+    def _with_space(self, text: str) -> str:
         """A text as the tokenizer reads it at a prompt's beginning: with the space that it adds there."""
-        once = self._ids(self.tokenizer, " a") == self.encode(" a")
-        return text if once and text.startswith(" ") else f" {text}"
+        same = self._ids(self.tokenizer, " a") == self.encode(" a")
+        return text if same and text.startswith(" ") else f" {text}"
 
     def _control_tokens(self, text: str) -> list[tuple[int, int]]:
         """Where control tokens stand in a text of the template's: first character, and one past the last."""
@@ -129,20 +129,20 @@ class Tokens:
     def texts(self, ids: Sequence[int]) -> tuple[str, ...]:
         """What each token adds to the text; a character of several tokens goes to its last one."""
         out: list[str] = []
-        waiting: list[int] = []
+        pending: list[int] = []
         for token in ids:
-            waiting.append(int(token))
-            text = self._text(waiting)
-            if text.endswith("\ufffd") and len(waiting) < LONGEST_CHARACTER:
+            pending.append(int(token))
+            text = self._text(pending)
+            if text.endswith("\ufffd") and len(pending) < LONGEST_CHARACTER:
                 out.append("")
                 continue
-            piece = self.tokenizer.convert_ids_to_tokens(waiting[0])
+            piece = self.tokenizer.convert_ids_to_tokens(pending[0])
             if isinstance(piece, str) and piece.startswith("\u2581") and not text.startswith(" "):
                 text = " " + text
             out.append(text)
-            waiting = []
-        if waiting:  # the ids end within a character, or with a replacement character of the text's own
-            out[-1] = self._text(waiting)
+            pending = []
+        if pending:  # the ids end within a character, or with a replacement character of the text's own
+            out[-1] = self._text(pending)
         return tuple(out)
 
     def prompt(self, pipeline: Pipeline, agent: int, values: Mapping[str, Sequence[int]]) -> TokenizedPrompt:
@@ -168,7 +168,7 @@ class Tokens:
                 spans.append(Span("placeholder", part.name, len(ids), len(ids) + len(content)))
                 ids.extend(content)
             elif place == 0 and around.spaced:
-                pending.extend(self.encode(self._led(part)))
+                pending.extend(self.encode(self._with_space(part)))
             else:
                 pending.extend(self.encode(part))
         pending.extend(around.closing)
@@ -210,5 +210,5 @@ class Tokens:
         text = around.tail + self._text(body) + around.head
         if around.spaced and not text.startswith(" "):
             text = f" {text}"
-        wrapped = self.encode(around.tail) + self.encode(around.head)
-        return (Counter(body) + Counter(wrapped) - Counter(self.encode(text))).total()
+        edges = self.encode(around.tail) + self.encode(around.head)
+        return (Counter(body) + Counter(edges) - Counter(self.encode(text))).total()

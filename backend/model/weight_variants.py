@@ -27,7 +27,7 @@ def check_sibling(own: LoadedModel, other: LoadedModel, name: str) -> None:
             ("vocabulary", "vocabulary"), ("number type", "dtype"), ("device", "device"),
         )
     ]  # fmt: skip
-    differ = [f"{words} {theirs} instead of {ours}" for words, ours, theirs in facts if ours != theirs]
+    differ = [f"{words} {value} instead of {base}" for words, base, value in facts if base != value]
     if own.tokens.tokenizer.get_vocab() != other.tokens.tokenizer.get_vocab():
         differ.append("another tokenizer")
     elif (own.tokens.opening, own.tokens.closing) != (other.tokens.opening, other.tokens.closing):

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from backend.base.errors import RecordError
 from backend.base.serialization import Saved
-from backend.base.text import Tax, added
+from backend.base.text import Tax, sum_taxes
 from backend.records.familiarity import Familiarity
 from backend.records.model_info import ModelInfo
 from backend.records.pools import PoolState, PoolView
@@ -322,7 +322,7 @@ class RunRecord(Saved):
         records of earlier versions."""
         read = [self.prompts[o.prompt] for o in self.outcomes if o.method == self.labels[0]]
         known = [(p.boundary_tokens, len(p.token_ids)) for p in read]
-        return added(None if taxed is None else (taxed, total) for taxed, total in known)
+        return sum_taxes(None if taxed is None else (taxed, total) for taxed, total in known)
 
     def save(self, path: Path) -> Path:
         """Write the record to one file."""

@@ -80,7 +80,7 @@ def pool_view(state: PoolState, method: Method, log: SampleLog, sample: Sample |
             under, square, count = seen.spread
             small_count, squares, elements = small_count + under, squares + square, elements + count
             stored = method.stored(anchor, agent)
-            bytes_kept += stored.seen.bytes if stored else seen.bytes
+            bytes_kept += stored.offsets.bytes if stored else seen.bytes
             if stored:
                 squared_error = squared_error + stored.squared_error
                 largest = max(largest, stored.largest)

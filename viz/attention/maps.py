@@ -23,16 +23,16 @@ def _slot(
     """The slot that is selected on the page, else the one whose heads differ most from dense's."""
     probe = probed[method]
     sides = [part for part in regions(record, probe) if part.slot]
-    named = [part for part in sides if probe.regions[part.members[0]] == span]
-    if named or not sides:
-        return named[0] if named else None
+    matches = [part for part in sides if probe.regions[part.members[0]] == span]
+    if matches or not sides:
+        return matches[0] if matches else None
     dense = probed.get(words.dense_label(record), probe)
-    usual = {part.name: mass_of(dense, part) for part in regions(record, dense)}
+    dense_mass = {part.name: mass_of(dense, part) for part in regions(record, dense)}
 
     def rank(part: Region) -> tuple[float, float]:
         mass = mass_of(probe, part)
-        apart = np.abs(mass - usual[part.name]).mean() if part.name in usual else 0.0
-        return float(apart), float(mass.mean())
+        difference = np.abs(mass - dense_mass[part.name]).mean() if part.name in dense_mass else 0.0
+        return float(difference), float(mass.mean())
 
     return max(sides, key=rank)
 
@@ -58,13 +58,13 @@ def head_map(record: RunRecord, agent: int, method: str, query: str, span: str |
     name = looks[method].name
     title = f"{QUERIES[query]}: which heads read {slot.short}?"
     mass = mass_of(probed[method], slot)
-    theirs = next(
+    base = next(
         (mass_of(dense, part) for part in regions(record, dense) if part.name == slot.name), None
     ) if dense is not None and dense is not probed[method] else None  # fmt: skip
     panels: list[tuple[str, NDArray[np.float64]]] = [(name, mass)]
-    if theirs is not None:
-        usual = looks[words.dense_label(record)].name
-        panels = [(usual, theirs), (name, mass), (f"{name} − the full read", mass - theirs)]
+    if base is not None:
+        full = looks[words.dense_label(record)].name
+        panels = [(full, base), (name, mass), (f"{name} − the full read", mass - base)]
     layers, heads = mass.shape
     drawing = figure(150 + min(420, 20 * layers), margin={"t": 48, "b": 96})
     drawing.set_subplots(
@@ -72,7 +72,7 @@ def head_map(record: RunRecord, agent: int, method: str, query: str, span: str |
         subplot_titles=[plot_text(title) for title, _ in panels],
     )  # fmt: skip
     peak = max(float(values.max()) for _, values in panels[:2])
-    apart = float(np.abs(panels[-1][1]).max())
+    gap = float(np.abs(panels[-1][1]).max())
     for column, (_, values) in enumerate(panels, 1):
         signed = column == 3
         drawing.add_heatmap(
@@ -82,7 +82,7 @@ def head_map(record: RunRecord, agent: int, method: str, query: str, span: str |
     across = 0.64 if len(panels) == 3 else 1.0
     drawing.update_layout(
         coloraxis=_scale(MAGNITUDE, 0, peak or 1, "attention (share)", 0, across),
-        coloraxis2=_scale(DIVERGING, -(apart or 1), apart or 1, "difference (share)", 0.69, 0.31),
+        coloraxis2=_scale(DIVERGING, -(gap or 1), gap or 1, "difference (share)", 0.69, 0.31),
     )
     drawing.update_annotations(font={"size": 12})
     drawing.update_xaxes(title={"text": "head"}, showgrid=False, dtick=1 if heads <= 12 else None)
@@ -91,17 +91,17 @@ def head_map(record: RunRecord, agent: int, method: str, query: str, span: str |
     rows = tuple(
         (slot.name, i, j, *(
             "" if x is None else round(float(x[i, j]), 6)
-            for x in (mass if theirs is None and method == words.dense_label(record) else theirs,
-                      mass, None if theirs is None else mass - theirs)
+            for x in (mass if base is None and method == words.dense_label(record) else base,
+                      mass, None if base is None else mass - base)
         ))
         for i in range(layers) for j in range(heads)
     )  # fmt: skip
     most = np.unravel_index(int(mass.argmax()), mass.shape)
-    where, much = f"head {most[1]} of layer {most[0]}", number(float(mass[most]), 2)
-    finding = f"{name} reads {slot.name} most with {where}: {much}."
-    if theirs is not None:
-        most = np.unravel_index(int(np.abs(mass - theirs).argmax()), mass.shape)
-        change = float(mass[most] - theirs[most])
+    place, share = f"head {most[1]} of layer {most[0]}", number(float(mass[most]), 2)
+    finding = f"{name} reads {slot.name} most with {place}: {share}."
+    if base is not None:
+        most = np.unravel_index(int(np.abs(mass - base).argmax()), mass.shape)
+        change = float(mass[most] - base[most])
         finding += (
             f" It differs from the full read most at head {most[1]} of layer {most[0]}, by "
             f"{'+' if change > 0 else '−'}{number(abs(change), 2)}."
@@ -204,13 +204,13 @@ def token_difference(record: RunRecord, agent: int, query: str) -> FigureView:
         if dense is not None and probe is not dense and probe.prompt == dense.prompt
     }
     if not others or dense is None:
-        why = (
+        reason = (
             "In free-running mode prompts differ from the full read’s, so tokens cannot be compared. Run "
             "pinned."
             if record.request.mode == "free"
             else "Only the full read was measured, so there is nothing to compare with."
         )
-        return empty_view(key, title, why, columns)
+        return empty_view(key, title, reason, columns)
     prompt = record.prompts[dense.prompt]
     layers, tokens = dense.tokens.shape
     peak = max(float(np.quantile(np.abs(values), 0.995)) for values in others.values())
@@ -241,10 +241,10 @@ def token_difference(record: RunRecord, agent: int, query: str) -> FigureView:
     finding = "Every token is read as under the full read."
     if abs(worst[0]) > 5e-8:
         span = words.span_at(prompt, worst[2])
-        where = f" in {span_words(record, span.name)}" if span else ""
+        place = f" in {span_words(record, span.name)}" if span else ""
         finding = (
             f"Mean over layers: {looks[worst[1]].name} reads token {worst[2]} "
-            f"({words.token_name(prompt.texts[worst[2]])}){where} {'more' if worst[0] > 0 else 'less'} than "
+            f"({words.token_name(prompt.texts[worst[2]])}){place} {'more' if worst[0] > 0 else 'less'} than "
             f"the full read, by {number(abs(worst[0]), 2)}: the largest change."
         )
     how = (
@@ -262,16 +262,16 @@ def _largest(values: Floats) -> tuple[Floats, NDArray[np.int64], int]:
 
 
 def _tokens_panel(
-    drawing: go.Figure, values: Floats, starts: NDArray[np.int64], texts: tuple[str, ...], **more: Any
+    drawing: go.Figure, values: Floats, starts: NDArray[np.int64], texts: tuple[str, ...], **options: Any
 ) -> None:
-    named = [plot_text(words.token_name(texts[i])) for i in starts]
+    names = [plot_text(words.token_name(texts[i])) for i in starts]
     drawing.add_heatmap(
         z=np.ascontiguousarray(values),
         x=starts.astype(np.int32),
         y=np.arange(len(values), dtype=np.int32),
-        text=[named] * len(values),
+        text=[names] * len(values),
         hovertemplate="token %{x} (%{text}), layer %{y}<br>%{z:.5f}<extra></extra>",
-        **more,
+        **options,
     )
 
 

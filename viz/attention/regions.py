@@ -45,15 +45,15 @@ def regions(record: RunRecord, probe: AttentionProbe) -> tuple[Region, ...]:
     behind = tuple(place[s.name] for s in template if s.start >= first)
     out = [Region("template before the slots" if sides else "template", before)]
     for span in spans.values():
-        shown = words.clip(words.segment_words(record.request.pipeline, span.name), 28)
+        label = words.clip(words.segment_words(record.request.pipeline, span.name), 28)
         if span in sides:
-            out.append(Region(f"slot {sides.index(span) + 1}: {shown}", (place[span.name],), True))
+            out.append(Region(f"slot {sides.index(span) + 1}: {label}", (place[span.name],), True))
         elif span.kind == "placeholder" and span.name in place:
-            out.append(Region(shown, (place[span.name],)))
+            out.append(Region(label, (place[span.name],)))
     out.append(Region("other template text", behind))
-    for name, shown in (("links", "soft tokens"), ("answer", "the answer so far")):
+    for name, label in (("links", "soft tokens"), ("answer", "the answer so far")):
         if name in place and (name != "answer" or probe.at):  # nothing was written before the first
-            out.append(Region(shown, (place[name],)))
+            out.append(Region(label, (place[name],)))
     return tuple(r for r in out if r.members)
 
 

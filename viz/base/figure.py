@@ -103,13 +103,13 @@ def colour_bar(title: str) -> dict[str, Any]:
     return {"title": words, "thickness": 10, "len": 1, "tickfont": small, "outlinewidth": 0, "x": 1.01}
 
 
-def empty_view(key: str, title: str, why: str, columns: Sequence[str] = ()) -> FigureView:
+def empty_view(key: str, title: str, reason: str, columns: Sequence[str] = ()) -> FigureView:
     """A view without data that says why there is none."""
     drawing = figure(
         120, xaxis={"visible": False}, yaxis={"visible": False}, margin={"l": 8, "r": 8, "t": 8, "b": 8}
     )
-    drawing.add_annotation(text=plot_text(why), x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False)
-    return FigureView(key, title, "", why, drawing, tuple(columns), ())
+    drawing.add_annotation(text=plot_text(reason), x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False)
+    return FigureView(key, title, "", reason, drawing, tuple(columns), ())
 
 
 def pool_columns(

@@ -74,8 +74,8 @@ def percent(part: float, whole: float) -> str:
     if not whole:
         return f"0{GAP}%"
     share = 100 * part / whole
-    shown = "<1" if 0 < share < 1 else ">99" if 99 < share < 100 else f"{share:.0f}"
-    return f"{shown}{GAP}%"
+    text = "<1" if 0 < share < 1 else ">99" if 99 < share < 100 else f"{share:.0f}"
+    return f"{text}{GAP}%"
 
 
 def ratio(value: float, reference: float) -> str:
@@ -95,10 +95,8 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 def listing(items: Iterable[str], last: str = "and") -> str:
     """``a, b and c``."""
-    listed = list(items)
-    return (
-        listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} {last} {listed[-1]}" if listed else ""
-    )
+    texts = list(items)
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} {last} {texts[-1]}" if texts else ""
 
 
 def clip(text: str, length: int = 60) -> str:
@@ -109,18 +107,18 @@ def clip(text: str, length: int = 60) -> str:
 
 def token_name(text: str) -> str:
     """A token's text as it can be quoted: spaces and line ends made visible."""
-    shown = text.replace("\n", "↵").replace("\t", "⇥")
-    return shown if shown.strip() else shown.replace(" ", "␣") or "(nothing)"
+    line = text.replace("\n", "↵").replace("\t", "⇥")
+    return line if line.strip() else line.replace(" ", "␣") or "(nothing)"
 
 
 def visible(text: str) -> str:
     """A text with every blank, control and odd character made visible."""
-    known = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}
+    marks = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}
     out = []
     for letter in text:
         kind = unicodedata.category(letter)
-        if letter in known:
-            out.append(known[letter])
+        if letter in marks:
+            out.append(marks[letter])
         elif kind[0] in "CZ":
             out.append(f"\\u{ord(letter):04x}")
         else:  # a mark that would sit on the letter before it gets a circle of its own
@@ -178,13 +176,13 @@ def segment_words(pipeline: Pipeline, name: str) -> str:
     if name.startswith("prefix "):
         return f"template part {int(name.removeprefix('prefix ')) + 1}"
     hole = Placeholder(name)
-    who = agent_name(pipeline, hole.agent) if hole.agent is not None else ""
-    when = f", {-hole.turn} turn{'s' if hole.turn < -1 else ''} ago" if hole.turn else ""
+    writer = agent_name(pipeline, hole.agent) if hole.agent is not None else ""
+    age = f", {-hole.turn} turn{'s' if hole.turn < -1 else ''} ago" if hole.turn else ""
     if hole.kind == "question":
         return "question"
     if name.startswith("condition_"):
-        return f"tool result of {who}{when}"
-    return f"answer of {who}{when}" if who else name.replace("_", " ")
+        return f"tool result of {writer}{age}"
+    return f"answer of {writer}{age}" if writer else name.replace("_", " ")
 
 
 def part_words(pipeline: Pipeline, part: Part) -> str:
@@ -228,11 +226,11 @@ def cached_ttft(record: RunRecord, label: str) -> float:
 
 def times_words(first: float, cached: float, reference: float, name: str = "the full read") -> str:
     """A method's time beside that of ``name``: once its texts are cached, and the first time."""
-    said = f"{milliseconds(first)} ({ratio(first, reference)} {name})"
+    first_words = f"{milliseconds(first)} ({ratio(first, reference)} {name})"
     if milliseconds(cached) == milliseconds(first):
-        return said
-    once = f"{milliseconds(cached)} once cached ({ratio(cached, reference)} {name})"
-    return f"{once}, {milliseconds(first)} the first time"
+        return first_words
+    cached_words = f"{milliseconds(cached)} once cached ({ratio(cached, reference)} {name})"
+    return f"{cached_words}, {milliseconds(first)} the first time"
 
 
 def main_actions(outcome: Outcome) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -31,16 +31,16 @@ def gate_words(judged: Judged) -> Markup:
     lines = _lines(judged)
     if not lines:
         return html("Reading densely where two verdicts disagree: {}", NONE)
-    parted, kept = sum(x.dense.value > 0 for x in lines), [x for x in lines if not x.flips]
-    said = html(
+    disagreements, unchanged = sum(x.dense.value > 0 for x in lines), [x for x in lines if not x.flips]
+    sentence = html(
         "Reading densely where two verdicts disagree, in {} of {}, ends at the full read’s selection in {}.",
-        parted, plural(len(lines), "pair"), len(kept),
+        disagreements, plural(len(lines), "pair"), len(unchanged),
     )  # fmt: skip
-    if not kept:
-        return said
-    names, tokens = " and ".join(_names(judged, kept[0])), percent(kept[0].cost, 1)
-    spares = "" if kept[0].cost < 1 else ", which spares nothing"
-    return said + html(" The cheapest of these, {}, reads {} of its tokens{}.", names, tokens, spares)
+    if not unchanged:
+        return sentence
+    names, tokens = " and ".join(_names(judged, unchanged[0])), percent(unchanged[0].cost, 1)
+    spares = "" if unchanged[0].cost < 1 else ", which spares nothing"
+    return sentence + html(" The cheapest of these, {}, reads {} of its tokens{}.", names, tokens, spares)
 
 
 def gate_panel(judged: Judged) -> Panel:
@@ -48,7 +48,7 @@ def gate_panel(judged: Judged) -> Panel:
     lines = _lines(judged)
     if not lines:
         return Panel("judge_disagreement", TITLE, html("<p>{}</p>", NONE))
-    best, shown = lines[0], lines[:SHOWN]
+    best, top = lines[0], lines[:SHOWN]
     first, second = _names(judged, best)
     finding = (
         f"Of {plural(len(lines), 'pair')}, {first} and {second} end most often as the full read: "
@@ -60,7 +60,7 @@ def gate_panel(judged: Judged) -> Panel:
             *_names(judged, x), share_words(x.dense), share_words(x.jcr), f"{x.cost:.0%}", f"{x.alone:.0%}",
             f"{x.alone_cost:.0%}", f"{x.at_random:.0%}",
         )
-        for x in shown
+        for x in top
     ]  # fmt: skip
     body = table(HEADS, [("", rows)]) + html('<p class="kv-how">{}</p>', HOW)
     return Panel("judge_disagreement", TITLE, body, finding)

@@ -65,10 +65,10 @@ def change_words(share: Share) -> str:
 
 def finding(table: JudgeTable) -> str:
     """What the table comes to: the largest loss of consistency, what took its place, the final answers."""
-    reused = [x for x in table.lines if x.jcr.of and x.method != table.lines[0].method]
-    if not reused:
+    lines = [x for x in table.lines if x.jcr.of and x.method != table.lines[0].method]
+    if not lines:
         return "Only the full read was asked, and the full read agrees with itself."
-    worst = min(reused, key=lambda x: x.jcr.value)
+    worst = min(lines, key=lambda x: x.jcr.value)
     sentence = f"{worst.method} ({worst.order}) keeps {worst.jcr.value:.0%} of the full read’s selections"
     if worst.jcr.value < 1:
         sentence += (
@@ -94,7 +94,7 @@ def table_panel(table: JudgeTable, judged: Judged | None = None) -> Panel:
         changes=changes_of(judged) if judged else 0,
         replication=replication(1, "warm-up", "problems of an order"),
         orders=[
-            (order, lines[0].problems, _moved(lines[0]), [_cells(x, looks) for x in lines])
+            (order, lines[0].problems, _moved_words(lines[0]), [_cells(x, looks) for x in lines])
             for order, lines in orders.items()
         ],
     )
@@ -110,11 +110,11 @@ def _cells(line: JudgeLine, looks: dict[str, MethodStyle]) -> tuple[object, ...]
     )  # fmt: skip
 
 
-def _moved(dense: JudgeLine) -> str:
+def _moved_words(dense: JudgeLine) -> str:
     if not dense.moved.of:
         return ""
-    moved = share_words(dense.moved)
-    return f"; the full read itself selects another candidate than in the first order in {moved}"
+    share = share_words(dense.moved)
+    return f"; the full read itself selects another candidate than in the first order in {share}"
 
 
 COLUMNS = (
@@ -216,12 +216,12 @@ def counts_map(counts: Sequence[Counted]) -> FigureView:
         yaxis={"title": "reuse methods with a right answer (ACC count)", "dtick": 1},
     )
     easy = [c for c in counts if c.right == c.methods]
-    parted = [c for c in easy if c.flipped]
-    changed = len(parted)
-    gave_up = sum(set(c.flipped) == set(c.none_taken) for c in parted)
+    flips = [c for c in easy if c.flipped]
+    count = len(flips)
+    gave_up = sum(set(c.flipped) == set(c.none_taken) for c in flips)
     finding = (
-        f"Of {plural(len(easy), 'judgement')} that every reuse method answers right, {changed} "
-        f"{'has' if changed == 1 else 'have'} a changed selection under at least one; in {gave_up} of these "
+        f"Of {plural(len(easy), 'judgement')} that every reuse method answers right, {count} "
+        f"{'has' if count == 1 else 'have'} a changed selection under at least one; in {gave_up} of these "
         "every changed selection is none of the candidates."
         if easy
         else "No judgement is answered right by every reuse method."
@@ -284,9 +284,9 @@ def slots_taken(table: JudgeTable, order: str, judged: Judged | None = None) -> 
     base = lines[0]
     top = max(range(len(base.picks)), key=lambda k: base.picks[k].value)
     finding = f"{looks[base.method].name} selects {names[top]} in {share_words(base.picks[top])}"
-    far = max(lines, key=lambda x: abs(x.picks[top].value - base.picks[top].value))
-    if far is not base:
-        finding += f"; {looks[far.method].name} in {share_words(far.picks[top])}"
+    farthest = max(lines, key=lambda x: abs(x.picks[top].value - base.picks[top].value))
+    if farthest is not base:
+        finding += f"; {looks[farthest.method].name} in {share_words(farthest.picks[top])}"
     how = (
         "Slots as the judge saw them, whoever stood there; the dotted line is an even share. The full read’s "
         "own bars are the baseline: a judge asked for the first right candidate rightly prefers early slots."
@@ -307,9 +307,9 @@ def question_map(
     columns = (
         "problem", "question", "PCA 1", "PCA 2", "UMAP 1", "UMAP 2", "selected as full read", "of", "right",
     )  # fmt: skip
-    kept, total, right = Counter[int](), Counter[int](), Counter[int]()
+    same, total, right = Counter[int](), Counter[int](), Counter[int]()
     for c in counts:
-        kept[c.problem] += c.kept
+        same[c.problem] += c.kept
         right[c.problem] += c.right
         total[c.problem] += c.methods
     places = [i for i, row in enumerate(judged.rows) if total[row.problem.number]]
@@ -324,7 +324,7 @@ def question_map(
         two_panels(drawing, ("PCA", "UMAP"))
         drawing.update_layout(yaxis2={"matches": None, "showticklabels": True})
     problems = [judged.rows[i].problem for i in places]
-    shares_kept = [kept[p.number] / total[p.number] for p in problems]
+    same_shares = [same[p.number] / total[p.number] for p in problems]
     for index, layout in enumerate(layouts):
         axis = "" if index == 0 else "2"
         drawing.add_scatter(
@@ -336,7 +336,7 @@ def question_map(
             marker={
                 "size": 10,
                 "symbol": ["circle" if right[p.number] == total[p.number] else "x-open" for p in problems],
-                "color": [100 * s for s in shares_kept],
+                "color": [100 * s for s in same_shares],
                 "colorscale": MAGNITUDE,
                 "cmin": 0,
                 "cmax": 100,
@@ -345,7 +345,7 @@ def question_map(
                 "colorbar": colour_bar("kept (%)"),
             },
             customdata=[
-                f"{p.number}: {plot_text(clip(p.question, 80))}<br>{kept[p.number]} of {total[p.number]} "
+                f"{p.number}: {plot_text(clip(p.question, 80))}<br>{same[p.number]} of {total[p.number]} "
                 "selections as the full read’s"
                 for p in problems
             ],
@@ -360,29 +360,31 @@ def question_map(
         how += umap
     elif len(layouts) > 1:
         how += "UMAP keeps neighbours together and says nothing about far distances."
-    finding = _neighbours(judged.points[places], np.array(shares_kept))
+    finding = _neighbours(judged.points[places], np.array(same_shares))
     rows = tuple(
         (
             p.number, p.question, *(round(float(x), 6) for x in points[i]),
             *((round(float(x), 6) for x in layouts[1][i]) if len(layouts) > 1 else (None, None)),
-            kept[p.number], total[p.number], right[p.number],
+            same[p.number], total[p.number], right[p.number],
         )
         for i, p in zip(places, problems, strict=True)
     )  # fmt: skip
     return FigureView("judge_questions", title, how, finding, drawing, columns, rows)
 
 
-def _neighbours(points: NDArray[np.float32], kept: NDArray[np.float64]) -> str:
+def _neighbours(points: NDArray[np.float32], shares: NDArray[np.float64]) -> str:
     """Is a question's share like its nearest neighbour's, more than like anybody's?"""
-    if not np.ptp(kept):
-        return f"All {len(kept)} questions keep the same share of selections: there is nothing to tell apart."
+    if not np.ptp(shares):
+        return (
+            f"All {len(shares)} questions keep the same share of selections: there is nothing to tell apart."
+        )
     exact = points.astype(np.float64)
     squares = (exact**2).sum(axis=1)
-    apart = squares[:, None] + squares[None] - 2 * exact @ exact.T
-    np.fill_diagonal(apart, np.inf)
-    near = float(np.abs(kept - kept[apart.argmin(axis=1)]).mean())
-    anyone = float(np.abs(kept[:, None] - kept[None]).sum() / (len(kept) * (len(kept) - 1)))
+    distances = squares[:, None] + squares[None] - 2 * exact @ exact.T
+    np.fill_diagonal(distances, np.inf)
+    pair = float(np.abs(shares - shares[distances.argmin(axis=1)]).mean())
+    anyone = float(np.abs(shares[:, None] - shares[None]).sum() / (len(shares) * (len(shares) - 1)))
     return (
-        f"A question and its nearest neighbour differ by {number(100 * near, 2)} points in the share of kept "
+        f"A question and its nearest neighbour differ by {number(100 * pair, 2)} points in the share of kept "
         f"selections, any two questions by {number(100 * anyone, 2)}."
     )

@@ -45,7 +45,7 @@ def turns_html(
 
 def ends_html(record: RunRecord) -> Markup:
     """How the episode ended under each method, of which some came to fewer turns than others."""
-    looks, said = words.styles(record), []
+    looks, ends = words.styles(record), []
     for label in record.labels:
         last = [o for o in record.outcomes if o.method == label][-1]
         right = {None: "", True: " (right)", False: " (wrong)"}[last.correct]
@@ -54,8 +54,8 @@ def ends_html(record: RunRecord) -> Markup:
             if over(last) and last.answer
             else "gives no answer"
         )
-        said.append(f"{looks[label].name} {end} after {words.plural(last.agent, 'turn')}")
-    return html('<strong class="kv-verdict-head">{}.</strong>', "; ".join(said))
+        ends.append(f"{looks[label].name} {end} after {words.plural(last.agent, 'turn')}")
+    return html('<strong class="kv-verdict-head">{}.</strong>', "; ".join(ends))
 
 
 def fragments_html(record: RunRecord, turn: int) -> Markup:
@@ -85,7 +85,7 @@ def _cells(
 ) -> list[dict[str, Any]]:
     """What each method wrote in a turn, what its tool gave, and what it cost."""
     dense = next((o for o in outcomes if o.method == labels[0]), None)
-    seen = {use.method: use.text for use in tools}
+    texts = {use.method: use.text for use in tools}
     # pinned: all read what dense's call gave, also those whose own call would have given something else
     shared = tools[0].text if len(tools) == 1 else ""
     return [
@@ -94,7 +94,7 @@ def _cells(
             "fragments": _fragments(o),
             "text": o.text,
             "changed": not (dense is None or o is dense or o.text == dense.text),
-            "observed": "" if over(o) else words.clip(seen.get(o.method, shared), 200),
+            "observed": "" if over(o) else words.clip(texts.get(o.method, shared), 200),
             "borrowed": bool(shared) and dense is not None and o.text != dense.text,
             "badges": _badges(o, dense),
         }
@@ -106,8 +106,8 @@ def _badges(outcome: Outcome, dense: Outcome | None) -> list[str]:
     total = outcome.actions.shape[1]
     out = [f"{percent(copied_tokens(outcome), total)} of {total:,} tokens reused"]
     first = outcome.timing.ttft_ms
-    cached, new = (milliseconds(t) for t in (first - outcome.timing.parts_ms.get("base", 0.0), first))
-    out += [f"TTFT {new}"] if cached == new else [f"TTFT {cached} once cached", f"{new} first time"]
+    cached, full = (milliseconds(t) for t in (first - outcome.timing.parts_ms.get("base", 0.0), first))
+    out += [f"TTFT {full}"] if cached == full else [f"TTFT {cached} once cached", f"{full} first time"]
     if outcome.fidelity is not None and outcome is not dense:
         out.append(f"KL {number(outcome.fidelity.kl_first, 2)} nats")
     return out

@@ -14,7 +14,7 @@ from viz.base.theme import MAGNITUDE
 Which = Literal["key", "value"]
 
 
-def _compared(record: RunRecord, agent: int) -> list[Outcome]:
+def _measured(record: RunRecord, agent: int) -> list[Outcome]:
     outcomes = [record.outcome(agent, label) for label in words.others(record)]
     return [o for o in outcomes if o.key_error is not None and o.value_error is not None]
 
@@ -23,15 +23,15 @@ def error_by_layer(record: RunRecord, agent: int) -> FigureView:
     """How far each method's cache is from dense's, layer by layer."""
     title = "At which layers does the reused cache differ?"
     columns = ("method", "layer", "key error (relative)", "value error (relative)")
-    compared = _compared(record, agent)
-    if not compared:
+    outcomes = _measured(record, agent)
+    if not outcomes:
         return empty_view("error_by_layer", title, _no_error(record), columns)
     looks = words.styles(record)
     drawing = figure(320)
     two_panels(drawing)
     rows: list[tuple[Any, ...]] = []
     layers = 0
-    for outcome in compared:
+    for outcome in outcomes:
         look = looks[outcome.method]
         if outcome.key_error is None or outcome.value_error is None:
             continue
@@ -83,19 +83,19 @@ def error_map(record: RunRecord, agent: int, method: str, which: Which = "key") 
     name = look.name if look else method
     title = f"Which tokens’ {kind} differ under {name}?"
     columns = ("layer", "first token", "tokens in column", f"largest {which} error (relative)")
-    outcome = next((o for o in _compared(record, agent) if o.method == method), None)
+    outcome = next((o for o in _measured(record, agent) if o.method == method), None)
     error = None if outcome is None else outcome.key_error if which == "key" else outcome.value_error
     if outcome is None or error is None or not error.size:
-        why = (
+        reason = (
             "The full read is the reference: its error is 0."
             if method == words.dense_label(record)
             else _no_error(record)
         )
-        return empty_view(f"error_map_{which}", title, why, columns)
+        return empty_view(f"error_map_{which}", title, reason, columns)
     prompt = words.prompt_of(record, outcome)
     peak = max(
         float(np.nanmax(e))
-        for o in _compared(record, agent)
+        for o in _measured(record, agent)
         for e in (o.key_error, o.value_error)
         if e is not None
     )

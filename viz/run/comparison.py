@@ -49,22 +49,22 @@ def comparison_html(
     answers = [_badges(record.outcome(last, m), record.outcome(last, dense)) for m in record.labels]
     table = grid(
         record.request.pipeline, record.agents, record.labels, looks, heads, cell, dimmed, columns,
-        differing(record), answers,
+        text_differences(record), answers,
     )  # fmt: skip
-    known = columns or Columns()
-    beside = Markup() if pending else differences_html(record, known.pinned, known.options)
-    return notes_html(record) + beside + table
+    options = columns or Columns()
+    differences = Markup() if pending else differences_html(record, options.pinned, options.options)
+    return notes_html(record) + differences + table
 
 
-def differing(record: RunRecord) -> dict[int, str]:
+def text_differences(record: RunRecord) -> dict[int, str]:
     """What a line of the comparison says of each agent's texts: which methods part from dense's."""
     dense, looks = words.dense_label(record), words.styles(record)
-    said = {}
+    notes = {}
     for agent in record.agents if len(record.labels) > 1 else ():
         full = list(record.outcome(agent, dense).token_ids)
-        parted = [m for m in record.labels if list(record.outcome(agent, m).token_ids) != full]
-        said[agent] = f"other text: {words.listing(looks[m].name for m in parted)}" if parted else SAME
-    return said
+        changed = [m for m in record.labels if list(record.outcome(agent, m).token_ids) != full]
+        notes[agent] = f"other text: {words.listing(looks[m].name for m in changed)}" if changed else SAME
+    return notes
 
 
 def notes_html(record: RunRecord) -> Markup:
@@ -81,8 +81,8 @@ def live_html(
     total: int,
 ) -> Markup:
     """The same grid while a run is going on."""
-    started = [a for a in pipeline.order if any((a, m) in texts for m in labels)]
-    current = started[-1] if started else None
+    begun = [a for a in pipeline.order if any((a, m) in texts for m in labels)]
+    current = begun[-1] if begun else None
 
     def cell(agent: int, label: str) -> Markup:
         text = texts.get((agent, label))
@@ -102,37 +102,37 @@ def grid(
     cell: Callable[[int, str], Markup],
     dimmed: bool = False,
     columns: Columns | None = None,
-    said: Mapping[int, str] | None = None,
+    notes: Mapping[int, str] | None = None,
     answers: Sequence[Markup] = (),
 ) -> Markup:
     """Agents by methods: a line under each method's name, and what ``cell(agent, label)`` says of each.
 
     ``answers`` stand at the heads of columns that can be changed, for where the agents' lines are not shown.
-    With what is ``said`` of the agents only the last stands open; alone, it does where the texts part.
+    With what is ``notes`` of the agents only the last stands open; alone, it does where the texts part.
     """
-    opened = set(agents)
-    if said:
-        opened = {agents[-1]} if len(agents) > 1 or said[agents[-1]] != SAME else set()
+    open_agents = set(agents)
+    if notes:
+        open_agents = {agents[-1]} if len(agents) > 1 or notes[agents[-1]] != SAME else set()
     roles = {a: words.clip(words.agent_role(pipeline, a), 90) for a in agents}
     return render(
         "run/grid.html", pipeline=pipeline, agents=agents, looks=[looks[m] for m in labels], roles=roles,
-        summaries=summaries, cell=cell, dimmed=dimmed, columns=columns, opened=opened, said=said or {},
+        summaries=summaries, cell=cell, dimmed=dimmed, columns=columns, opened=open_agents, said=notes or {},
         SAME=SAME, answers=answers,
     )  # fmt: skip
 
 
 def _column_summary(record: RunRecord, label: str) -> str:
-    spent, reference = (words.total_ttft(record, m) for m in (label, words.dense_label(record)))
-    kept, total = words.cached_tokens(record, label)
+    ttft_ms, reference = (words.total_ttft(record, m) for m in (label, words.dense_label(record)))
+    hits, total = words.cached_tokens(record, label)
     if label == words.dense_label(record):
-        return f"the reference · {total:,} prompt tokens · TTFT {words.milliseconds(spent)}"
+        return f"the reference · {total:,} prompt tokens · TTFT {words.milliseconds(ttft_ms)}"
     if not all(record.outcome(agent, label).timing.parts_ms for agent in record.agents):
-        return f"{words.percent(kept, total)} of tokens from a cache"  # planned, and not read yet
-    times = words.times_words(spent, words.cached_ttft(record, label), reference)
+        return f"{words.percent(hits, total)} of tokens from a cache"  # planned, and not read yet
+    times = words.times_words(ttft_ms, words.cached_ttft(record, label), reference)
     exact = next((m.exact for m in record.request.methods if m.label == label), "")
     repaired = words.exact_words(record.request.pipeline, exact)
-    before = f"repaired: {repaired} · " if repaired else ""
-    return f"{before}{words.percent(kept, total)} of tokens from a cache · TTFT {times}"
+    prefix = f"repaired: {repaired} · " if repaired else ""
+    return f"{prefix}{words.percent(hits, total)} of tokens from a cache · TTFT {times}"
 
 
 def _badges(outcome: Outcome, dense: Outcome) -> Markup:

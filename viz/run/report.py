@@ -52,16 +52,15 @@ def report_html(record: RunRecord, assets: str | None = None) -> str:
 
 
 def _report(record: RunRecord, assets: str | None) -> str:
-    chosen = default_selection(record)
-    tabs = [(tab, tab.views(record, chosen)) for tab in TABS]
+    focus = default_selection(record)
+    tabs = [(tab, tab.views(record, focus)) for tab in TABS]
     body = render(
         "run/report_body.html",
         verdict=Markup(run_card(record)),
         comparison=comparison_html(record),
         strips=joined(strip_html(record, agent) for agent in record.agents[:MOST_STRIPS]),
         more=len(record.agents) - MOST_STRIPS,
-        whose=f"{agent_name(record.request.pipeline, chosen.agent)} under "
-        f"{styles(record)[chosen.method].name}",
+        whose=f"{agent_name(record.request.pipeline, focus.agent)} under {styles(record)[focus.method].name}",
         tabs=[(tab, joined(map(card_html, views))) for tab, views in tabs],
         citation=citations(m.name for m in record.request.methods),
     )
@@ -116,8 +115,8 @@ def scripts() -> str:
 
 def csv_files(record: RunRecord) -> dict[str, str]:
     """The tables behind the figures, as CSV by the figures' keys; of the same selection as the report's."""
-    chosen = default_selection(record)
-    views = (view for tab in TABS for view in tab.views(record, chosen))
+    focus = default_selection(record)
+    views = (view for tab in TABS for view in tab.views(record, focus))
     return {v.key: v.csv() for v in views if isinstance(v, FigureView) and v.rows}
 
 

@@ -39,14 +39,14 @@ def strip_html(
         groups.setdefault(lane.outcome.prompt, []).append(lane)
     shown = method if method in record.labels else lanes[-1].label
     bands = [_band(record, agent, record.prompts[i], part, selected, shown) for i, part in groups.items()]
-    used = {int(c) for lane in lanes for c in np.unique(lane.codes)}
+    codes = {int(c) for lane in lanes for c in np.unique(lane.codes)}
     return render(
         "run/token_strip.html",
         agent=agent,
         name=words.agent_name(record.request.pipeline, agent),
         total=len(words.prompt_of(record, lanes[0].outcome).texts),
         worst=_worst(record, lanes),
-        actions=[name for code, name in enumerate(ACTIONS) if code in used or code < 3],
+        actions=[name for code, name in enumerate(ACTIONS) if code in codes or code < 3],
         rejected=any(lane.rejected.any() for lane in lanes),
         measured=any(lane.error is not None for lane in lanes),
         bands=joined(bands),

@@ -61,12 +61,12 @@ def factline(record: RunRecord) -> str:
     mode = term("pinned") if record.request.mode == "pinned" else term("free-running")
     values = record.request.values
     question = values.get(QUESTION) or next(iter(values.values()), "")
-    asked = f'<span class="kv-asked">{escape(words.clip(question, 140))}</span>' if question else ""
-    when = record.created.replace("T", " ").split("+")[0]
+    question_html = f'<span class="kv-asked">{escape(words.clip(question, 140))}</span>' if question else ""
+    created = record.created.replace("T", " ").split("+")[0]
     temperature = record.request.decoding.temperature
     how = (
         "greedy" if temperature == 0 else f"temperature {temperature:g}, seed {record.request.decoding.seed}"
     )
     title = escape(record.request.pipeline.title)
     model = escape(words.clip(record.model.name, 40))
-    return f"{asked}<span>{title} · {mode} · {how} · {model} · {escape(when)} UTC</span>"
+    return f"{question_html}<span>{title} · {mode} · {how} · {model} · {escape(created)} UTC</span>"

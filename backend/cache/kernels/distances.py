@@ -12,7 +12,7 @@ from backend.cache.row_arena import ArenaRows
 PIECE_BYTES = 1 << 20
 
 
-def kept_in(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+def descriptor_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
     """The dtype of descriptors, given the embeddings': the same where they are widened on their way into the
     sum, which loses nothing and halves the bytes of a model in 16 bits; elsewhere fp32."""
     return dtype if triton_on(device) else torch.float32

@@ -61,13 +61,13 @@ def mix_and_rotate(
         if mixture is None:
             values[:, :, at:to] = value_piece
         else:
-            key_sum, value_sum = mixed(mixture, at, to).permute(1, 2, 3, 0, 4)
+            key_sum, value_sum = weighted_sum(mixture, at, to).permute(1, 2, 3, 0, 4)
             key_piece = key_piece + key_sum
             torch.add(value_piece, value_sum, out=values[:, :, at:to])
         rotation.rotate(key_piece, positions[at:to], keys[:, :, at:to])
 
 
-def mixed(mixture: Mixture, at: int, to: int) -> Tensor:
+def weighted_sum(mixture: Mixture, at: int, to: int) -> Tensor:
     """The weighted offsets of tokens ``[at, to)``, (tokens, *row), in the arena's dtype: one contraction for
     all layers, keys and values."""
     buffer = mixture.arena.buffer

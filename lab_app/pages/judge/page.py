@@ -50,7 +50,7 @@ from viz.judge.verdict_grid import (
     grid_html,
     looks_of,
     picks_html,
-    repaired,
+    remedy,
     sentence,
     slot_words,
     tone,
@@ -297,7 +297,7 @@ def card(mine: JudgeState) -> str:
     assert mine.ran is not None
     row, request = mine.judged.row, mine.ran
     facts = [f"Judged in {milliseconds(row.wall_ms)}, filling the pools included.", *row.notes]
-    repair = repaired(row, request)
+    repair = remedy(row, request)
     if mine.gated:
         repair += " " + gate_words(Judged(request, mine.judged.record.model, (row,)))
     return verdict_card(sentence(row, request), tone(row), facts, baseline(row), repair, factline(request))

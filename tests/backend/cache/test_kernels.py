@@ -203,7 +203,7 @@ def test_descriptors_are_kept_as_the_embeddings_are(widened: bool, monkeypatch: 
     assert kept.dtype == (torch.bfloat16 if widened else torch.float32)
     kv = KVSegment(torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 3, 2), 0, True, "nothing")
     sample = SampleLog("d", 1 << 20).add("text", (3, 1, 4), "", kv, kept)
-    assert sample.embedded.bytes == 3 * table.shape[1] * (2 if widened else 4)
+    assert sample.features.bytes == 3 * table.shape[1] * (2 if widened else 4)
     assert torch.equal(sample.descriptor, table[[3, 1, 4]].float())
     assert sample.descriptor.dtype == torch.float32
 
