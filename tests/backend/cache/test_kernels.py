@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.cache.kernels import distances
-from backend.cache.kernels.mix_and_rotate import mix_and_rotate, mixed
+from backend.cache.kernels.mix_and_rotate import mix_and_rotate, weighted_sum
 from backend.cache.kernels.mixture import Mixture
 from backend.cache.kv_cache import KVSegment
 from backend.cache.rope import LayerRotation, Rotation
@@ -161,7 +161,7 @@ def test_a_sum_of_halves_over_many_anchors_is_rounded_once(dtype: torch.dtype) -
     for rows in kept:
         rows.tensor.copy_(1 + torch.randn(rows.tensor.shape, generator=draw))
     weights = torch.full((64, 5), 1 / 64)  # exact in every dtype
-    found = mixed(Mixture(arena, tuple(rows.start for rows in kept), weights), 1, 5).double()
+    found = weighted_sum(Mixture(arena, tuple(rows.start for rows in kept), weights), 1, 5).double()
     exact = torch.stack([rows.tensor[1:].double() / 64 for rows in kept]).sum(0)
     assert float((found - exact).abs().max() / exact.abs().max()) <= torch.finfo(dtype).eps
 
