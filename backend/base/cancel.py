@@ -1,4 +1,4 @@
-"""Work in steps: a person may stop it at each, and its last word is what it returns."""
+"""Work in steps that a person may stop between any two of them."""
 
 import threading
 from collections.abc import Generator
@@ -14,7 +14,7 @@ NOTE = "What was finished before is still there."
 
 
 def stop_if(cancel: Cancel, note: str = NOTE) -> None:
-    """End the work that was asked to stop. ``note`` says what is left of it.
+    """Raise if the work should stop. ``note``: what remains of it, for the message.
 
     Raises:
         RunCancelled: ``cancel`` is set.
@@ -26,7 +26,7 @@ def stop_if(cancel: Cancel, note: str = NOTE) -> None:
 def stoppable(
     steps: Generator[Step, None, Result], cancel: Cancel, note: str = NOTE
 ) -> Generator[Step, None, Result]:
-    """The same steps and the same result, with a look at ``cancel`` behind each step.
+    """The same steps and result; ``cancel`` is checked after each step.
 
     Raises:
         RunCancelled: ``cancel`` was set; the steps are closed.
@@ -42,7 +42,7 @@ def stoppable(
 
 
 def drain(steps: Generator[Step, None, Result]) -> Result:
-    """What steps end with, once all are done."""
+    """Run all steps; their result."""
     while True:
         try:
             next(steps)

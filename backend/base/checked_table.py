@@ -28,12 +28,12 @@ def checked_table(
     error: type[LabError],
     advice: str = "Correct it.",
 ) -> dict[str, Any]:
-    """A mapping with none but the known keys, each of its type, and all that are required.
+    """Check that a value is a mapping with allowed keys alone, of their types, and with all required ones.
 
     Args:
-        name: what the messages call it; ``field`` is its place in the file, empty for the whole.
-        error: what is raised.
-        advice: said of what is no mapping at all.
+        name: what the messages call it. ``field``: its place in the file, empty for the whole.
+        error: the exception to raise.
+        advice: ends the message where the value is no mapping.
 
     Raises:
         error: with the key, the value, and what is allowed.

@@ -1,4 +1,4 @@
-"""A clock that adds up the time of named parts, also on a device that works on its own."""
+"""A clock that adds up the time of named parts, also on a device that works asynchronously."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -7,9 +7,9 @@ from typing import Any
 
 
 class Clock:
-    """Adds up the milliseconds of named parts. A part inside another is not counted for both.
+    """Adds up the milliseconds of named parts. A part inside another counts for the inner one alone.
 
-    Nothing waits while parts begin and end: the marks set then are compared when :attr:`parts` is read.
+    Parts begin and end without waiting for the device: their marks are compared when :attr:`parts` is read.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Clock:
                 self._spans.append((self._open[-1], start, end, -1))
 
     def add(self, name: str, ms: float) -> None:
-        """Count what was spent elsewhere."""
+        """Add milliseconds that were measured elsewhere."""
         self._parts[name] = self._parts.get(name, 0.0) + ms
 
     @property

@@ -1,4 +1,4 @@
-"""Numbers and choices of a person, in their ranges. Free of torch."""
+"""Checks of numbers and choices that a person gave. Free of torch."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -44,7 +44,7 @@ def check_whole(value: object, low: int, high: int, field: str, advice: str = "C
 def check_ranges(
     request: object, limits: Mapping[str, tuple[int, int]], section: str, advice: str = "Change it."
 ) -> None:
-    """The same of a request's attributes, each in its limits; ``section`` stands before their names.
+    """:func:`check_whole` of several attributes of a request; ``section`` precedes their names.
 
     Raises:
         OptionError: one is no whole number in its range.

@@ -1,9 +1,9 @@
 """KV in eight bits: symmetric, one step for each channel (segment reuse, "Quantization").
 
-Each channel of each head and layer has its own step, the largest of its values over the tokens divided by
-127; a value is rounded to the nearest multiple, so it errs by at most half a step (and by the rounding of the
-tensor's own number format when it is read). The plan stores keys as they were rotated; here they are packed
-position-free, as the lab keeps them, so that packing does not depend on the place.
+Each channel of each head and layer has its own step: its largest value over the tokens divided by 127. A
+value is rounded to the nearest multiple, an error of at most half a step (plus rounding to the tensor's dtype
+when it is read). The plan stores rotated keys; here they are packed position-free, so that the result does
+not depend on the position.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ MAX_STEPS = 127
 
 @dataclass(frozen=True)
 class Packed:
-    """``steps``: (..., tokens, channels) int8; ``step``: (..., 1, channels) float32; ``dtype`` to read it
-    in."""
+    """``steps``: (..., tokens, channels) int8; ``step``: (..., 1, channels) float32; ``dtype``: of the
+    unpacked values."""
 
     steps: Tensor
     step: Tensor

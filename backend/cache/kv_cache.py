@@ -17,13 +17,13 @@ from backend.cache.rope import Rotation
 
 
 def in_large_pages(tensor: Tensor) -> Tensor:
-    """A fresh tensor, with large pages asked for where it is large and lies in main memory."""
+    """A fresh tensor; large pages are requested if it is large and in main memory."""
     if tensor.device.type == "cpu":
         want_large_pages(tensor.data_ptr(), tensor.numel() * tensor.element_size())
     return tensor
 
 
-OWN_CONTEXT = "own context"  # ends the context, in words, of what an agent decoded itself
+OWN_CONTEXT = "own context"  # ends the ``context`` of what an agent decoded itself
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class KVOffset:
         return KVOffset(self.keys[:, :, start:end], self.values[:, :, start:end])
 
     def to(self, device: torch.device) -> KVOffset:
-        """The same on a device; itself where it is there already."""
+        """A copy on a device; itself if it is there already."""
         if self.keys.device == device:
             return self
         return KVOffset(self.keys.to(device), self.values.to(device))
@@ -110,8 +110,9 @@ class KVOffset:
 
 @dataclass(frozen=True)
 class Temper:
-    """How attention to some places is changed: scores divided by ``temperature``, the logarithm of their sum
-    multiplied by ``scale``. ``places``: (places,) bool, on the CPU; those behind its end are as ever."""
+    """How attention to some places is changed: scores are divided by ``temperature``, the logarithm of their
+    sum is multiplied by ``scale``. ``places``: (places,) bool, on the CPU; places beyond its end are not
+    tempered."""
 
     places: Tensor
     temperature: float
@@ -126,13 +127,13 @@ def _cache_argument(kinds: tuple[type, ...]) -> str:
 
 
 def as_argument(module: Any, cache: Cache) -> dict[str, Cache]:
-    """A cache under the name that a module's ``forward`` has for it: ``cache``, in transformers before 5.24
-    ``past_key_values``. A subclass may pass all that it is given on to its base."""
+    """A cache as keyword argument of a module's ``forward``: ``cache``, in transformers before 5.24
+    ``past_key_values``. Base classes are searched too, since a subclass may pass its arguments on."""
     return {_cache_argument(type(module).__mro__): cache}
 
 
 def made_cache(output: Any) -> Any:
-    """The cache that a forward pass gives back, by either of its names; None where it gives none."""
+    """The cache in a forward pass's output, under either name; None if there is none."""
     cache = getattr(output, "cache", None)
     return getattr(output, "past_key_values", None) if cache is None else cache
 
@@ -154,14 +155,14 @@ class BufferLayer(DynamicLayer):
         self.value_buffer[:, :, self.length : end] = value_states
         self.length = end
         self.keys, self.values = self.key_buffer[:, :, :end], self.value_buffer[:, :, :end]
-        # A layer that lies on another device than the cache gets a copy; else this is the same.
+        # A model layer on another device than the cache gets a copy.
         return self.keys.to(key_states.device), self.values.to(key_states.device)
 
     def get_seq_length(self) -> int:
         return self.length
 
     def rewind(self, length: int) -> None:
-        """Count the first ``length`` places as filled, and nothing behind them."""
+        """Count the first ``length`` places as filled, and no others."""
         self.length = length
         self.keys, self.values = self.key_buffer[:, :, :length], self.value_buffer[:, :, :length]
 
@@ -169,10 +170,10 @@ class BufferLayer(DynamicLayer):
 class KVCache:
     """The cache of one batch, in two contiguous buffers (layers, batch, kv_heads, capacity, head_dim).
 
-    Keys are rotated to their positions, as the model's attention wants them. A token's position is its place,
-    but for two cases: ``positions`` (places,) holds those of the first places of a single row where a method
-    gave them others, and ``shifts``, one per row, are added to the places of all tokens to come. ``tempers``:
-    one per row; None for attention as it is.
+    Keys are rotated to their positions, as attention needs them. A token's position is its place, with two
+    exceptions: ``positions`` (places,) are the positions of a single row's first places if a method set them;
+    ``shifts``, one per row, are added to the places of all later tokens. ``tempers``: one per row; None for
+    plain attention.
     """
 
     def __init__(
@@ -204,7 +205,7 @@ class KVCache:
         return int(self.keys.shape[3])
 
     def reserve(self, tokens: int) -> None:
-        """Make room for ``tokens`` in all, keeping what is there."""
+        """Grow the buffers to ``tokens`` places, keeping the content."""
         if tokens <= self.capacity:
             return
         length, old_keys, old_values = self.length, self.keys, self.values
@@ -222,7 +223,7 @@ class KVCache:
         return torch.cat([head, tail])[start:end]
 
     def copy(self) -> KVCache:
-        """The same content in buffers of its own."""
+        """A copy with its own buffers."""
         twin = KVCache((*self.keys.shape,), self.keys.dtype, self.keys.device)
         twin.keys.copy_(self.keys)
         twin.values.copy_(self.values)
@@ -250,8 +251,8 @@ class KVCache:
         row: int = 0,
         padding: int = 0,
     ) -> KVSegment:
-        """A position-free copy of places ``[start, end)`` of a row, whose positions are :meth:`positions_of`
-        them less ``padding``."""
+        """A position-free copy of places ``[start, end)`` of a row. Their positions are :meth:`positions_of`
+        minus ``padding``."""
         positions = self.positions_of(start, end, row) - padding
         back = -positions.to(self.keys.device, non_blocking=True)
         keys = rotation.rotate(self.keys[:, row, :, start:end], back)
@@ -265,11 +266,11 @@ class KVCache:
 
     @staticmethod
     def gather(parts: Sequence[tuple[KVCache, int, int]], extra_tokens: int) -> tuple[KVCache, list[int]]:
-        """Copy rows of batches into one batch, aligned at the right, with no padding that all of them have.
+        """Copy rows of batches into one batch, aligned at the right, without padding that all rows share.
 
         Args:
-            parts: of each row the batch that it is in, its place there, and its padding there.
-            extra_tokens: room behind them.
+            parts: for each row its batch, its index there, and its padding there.
+            extra_tokens: room for further tokens.
 
         Returns:
             the batch, and each row's padding.

@@ -1,9 +1,9 @@
-"""Memory of cached KV: one account for all sessions of a process, and what happens when it runs out anyway.
+"""Memory of cached KV: one budget for all sessions of a process, and a retry when memory runs out anyway.
 
-What a run may need is estimated before it and refused with the number, so running out is the exception: a
-machine that others use, or a device whose allocator keeps more than was asked for. Then the exception is
-caught, everything that can be computed again is freed, the work is tried once more in smaller pieces, and
-after that a person is told.
+A run's need is estimated first, and the run is refused with the number if it does not fit. Memory can still
+run out, where other programs use the machine or the device's allocator takes more than was requested. Then
+everything that can be computed again is freed, the work is tried once more in smaller pieces, and if that
+fails too, the user gets an error.
 """
 
 import gc
@@ -20,15 +20,15 @@ from backend.base.errors import BudgetError, MemoryFullError
 T = TypeVar("T")
 R = TypeVar("R")
 MIB = 2**20
-#: What torch says where the system refuses memory for a tensor on the CPU; it is a plain RuntimeError.
+#: Words of the plain RuntimeError that torch raises when there is no memory for a tensor on the CPU.
 REFUSED = ("can't allocate memory", "not enough memory", "out of memory")
 
 
 class Holder(Protocol):
-    """A session, as the account sees it."""
+    """What the budget knows of a session."""
 
-    runs: int  # going on now
-    used: float  # when it last ran, on any clock that all share
+    runs: int  # in progress
+    used: float  # when it last ran, on a clock that all holders share
 
     @property
     def held(self) -> int:
@@ -39,22 +39,22 @@ class Holder(Protocol):
 
 
 class MemoryBudget:
-    """What all sessions of a process may hold together.
+    """The bytes that all sessions of a process may hold together.
 
     Args:
-        total_bytes: for all; none for as much as there is.
-        free: bytes that the device can still give; ``None`` where nobody knows.
+        total_bytes: the limit; None for no limit but the device's memory.
+        free: free bytes of the device; returns None if that is unknown.
     """
 
     def __init__(self, total_bytes: int | None = None, free: Callable[[], int | None] = lambda: None) -> None:
         self.total_bytes, self._free = total_bytes, free
         self._holders: WeakSet[Holder] = WeakSet()
-        # What those that run may hold and need until they have ended.
+        # Bytes reserved for running holders until their runs end.
         self._promised: WeakKeyDictionary[Holder, int] = WeakKeyDictionary()
         self._guard = threading.RLock()
 
     def join(self, holder: Holder) -> None:
-        """Count a session from now on, as long as it lives."""
+        """Count a session as long as it exists."""
         with self._guard:
             self._holders.add(holder)
 
@@ -66,7 +66,7 @@ class MemoryBudget:
 
     @contextmanager
     def running(self, holder: Holder) -> Iterator[None]:
-        """Nothing is taken from a session that runs."""
+        """While this is open, the session is not emptied."""
         with self._guard:
             holder.runs += 1
         try:
@@ -78,12 +78,12 @@ class MemoryBudget:
                     self._promised.pop(holder, None)
 
     def make_room(self, holder: Holder, need: int, scratch: int) -> None:
-        """Empty idle sessions, the longest unused first, until a run fits.
+        """Empty idle sessions, least recently used first, until a run fits.
 
         Args:
-            holder: who wants to run.
-            need: bytes that it may hold when the run is over, what it holds now among them.
-            scratch: bytes more that it needs while it runs.
+            holder: the session of the run.
+            need: bytes that it may hold after the run, including what it holds now.
+            scratch: further bytes needed during the run.
 
         Raises:
             BudgetError: it does not fit beside the sessions that are running.
@@ -96,7 +96,7 @@ class MemoryBudget:
                 self._promised[holder] = need + scratch
 
     def spare(self, need: int) -> bool:
-        """Whether so many bytes more fit, with nobody emptied for them."""
+        """Whether so many further bytes fit without emptying a session."""
         with self._guard:
             if self.total_bytes is not None:
                 total = sum(max(h.held, self._promised.get(h, 0)) for h in self._holders)
@@ -106,7 +106,7 @@ class MemoryBudget:
             return free is None or need <= free
 
     def empty(self, holder: Holder) -> None:
-        """Empty every idle session but the asking one."""
+        """Empty every idle session but ``holder``."""
         with self._guard:
             while self._empty_one(holder):
                 pass
@@ -168,11 +168,11 @@ def with_retry(
     notice: T | None = None,
     name: str = "This run",
 ) -> Generator[T, None, R]:
-    """Do ``attempt(False)``; when memory runs out, ``free(last)`` and, if there is a word for it, tell
-    ``notice`` and do ``attempt(True)``, which works in smaller pieces.
+    """Run ``attempt(False)``. If memory runs out, call ``free(last)``; then, if there is a ``notice``, yield
+    it and run ``attempt(True)``, which works in smaller pieces.
 
     Raises:
-        MemoryFullError: it ran out once more, or nothing smaller can be tried.
+        MemoryFullError: memory ran out in the last attempt.
     """
     for smaller in (False, True) if notice is not None else (False,):
         try:
@@ -180,7 +180,7 @@ def with_retry(
         except Exception as error:
             if not out_of_memory(error):
                 raise
-        # Here the exception is gone, and with it the frames that held the tensors.
+        # Outside of the except block, the exception and its frames no longer hold the tensors.
         free(smaller or notice is None)
         release()
         if notice is not None and not smaller:

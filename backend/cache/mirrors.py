@@ -1,10 +1,10 @@
 """Sibling caches as differences from one master: a block is kept only where it differs.
 
 Source: TokenDance (arXiv 2604.03143), diff-aware storage: of the caches that several agents have of one text
-one is the *master*; the others are *mirrors*, which hold the blocks that differ from it. Readings: a block is
-:data:`BLOCK` tokens of one layer, keys and values together; a kept block is the mirror's own numbers, so it
-comes back exactly; which blocks are kept is one bit each. Keys are compared position-free. At a tolerance of
-0 nothing is lost; above it a block goes whose relative difference is smaller, and reads as the master's.
+one is the *master*; the others are *mirrors*, which store the blocks that differ from it. Our reading: a
+block is :data:`BLOCK` tokens of one layer, keys and values together; a stored block is exact; a mask holds
+one bit per block. Keys are compared position-free. With a tolerance of 0 nothing is lost; otherwise blocks
+whose relative difference is within it are replaced by the master's.
 """
 
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ class Mirror:
     """A cache beside its master.
 
     Attributes:
-        mask: (layers, blocks) bool.
-        blocks: the kept blocks' keys and values, (kept, 2, kv_heads, BLOCK, head_dim); a last one that is
-            shorter is filled up with zeros, which are not counted.
+        mask: (layers, blocks) bool, which blocks are stored.
+        blocks: keys and values of the stored blocks, (stored, 2, kv_heads, BLOCK, head_dim); a shorter last
+            block is padded with zeros, which are not counted.
         tokens: of the cache.
     """
 
@@ -32,7 +32,7 @@ class Mirror:
 
     @property
     def bytes(self) -> int:
-        """What is kept, and a bit for each block."""
+        """Bytes of the stored blocks and of the mask."""
         last = self.tokens % BLOCK or BLOCK
         full, partial = int(self.mask[:, :-1].sum()), int(self.mask[:, -1:].sum())
         token_bytes = 2 * self.blocks.shape[2] * self.blocks.shape[4] * self.blocks.element_size()
@@ -48,7 +48,7 @@ class Mirror:
 
 
 def mirror(cache: Tensor, master: Tensor, tolerance: float = 0.0) -> Mirror:
-    """Keep what differs.
+    """Store the blocks that differ from the master.
 
     Args:
         cache: keys (position-free) and values, (2, layers, kv_heads, tokens, head_dim), at least one token.
@@ -62,7 +62,7 @@ def mirror(cache: Tensor, master: Tensor, tolerance: float = 0.0) -> Mirror:
 
 
 def _blocks(cache: Tensor) -> Tensor:
-    """(layers, blocks, 2, kv_heads, BLOCK, head_dim), the last block filled up with zeros."""
+    """(layers, blocks, 2, kv_heads, BLOCK, head_dim), the last block padded with zeros."""
     missing = -cache.shape[3] % BLOCK
     padded = torch.nn.functional.pad(cache, (0, 0, 0, missing))
     pair, layers, heads, tokens, dim = padded.shape

@@ -1,15 +1,15 @@
-"""Packed forms of stored offsets: one without loss, one with a stated step, one in half precision.
+"""Packed forms of stored offsets: lossless, rounded to a step, in half precision.
 
-The paper finds that about half of the offset elements are under 0.1 in size and expects headroom for
-compression (appendix 6.4.5); :data:`SMALL` is that size, and a record states the share on the model at hand.
+The paper finds about half of the offset elements under 0.1 in size and expects headroom for compression
+(appendix 6.4.5); a record states the share for its model.
 
-*lossless*: the bytes of each number are regrouped (all first bytes, all second bytes, ...), which puts the
-alike exponents side by side, and deflated; every bit comes back. *lossy*: each element is rounded to the
-nearest multiple of a step, so it errs by at most half of it (and by the rounding of the tensor's own number
-format), then deflated in the same way; elements under half a step become runs of zero.
+*lossless*: the bytes of all numbers are regrouped (all first bytes, all second bytes, ...), which puts
+similar exponents side by side, and deflated. *lossy*: each element is rounded to the nearest multiple of a
+step, an error of at most half a step (plus rounding to the tensor's dtype), then deflated likewise; elements
+under half a step become runs of zeros.
 
-*half*: fp16 rows in an arena of their own, which are mixed as they are: half the bytes to read, which is what
-mixing takes its time for. What the model keeps in 16 bits already stays as it is.
+*half*: fp16 rows in an arena of their own, mixed without unpacking. Mixing is bound by reading, and this
+halves the bytes. Offsets that are in 16 bits already are not packed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from backend.cache.samples import ContextOffset, Sample
 CodecName = Literal["none", "half", "lossless", "lossy"]
 HALF = torch.float16
 LEVEL = 1  # of deflate: higher ones are several times slower and save one more percent
-#: Whole numbers from here on need more bits than an fp32 has: such a step would round nothing.
+#: From here on whole numbers exceed the precision of fp32: such a step would round nothing.
 MOST_STEPS = 1 << 23
 
 
@@ -58,7 +58,7 @@ class PackedTensor:
         return len(self.content)
 
     def unpack(self) -> Tensor:
-        """The tensor, on the device that it came from."""
+        """The tensor, on its original device."""
         if 0 in self.shape:
             return torch.empty(self.shape, dtype=self.dtype, device=self.device)
         planes = np.frombuffer(zlib.decompress(self.content), dtype=np.uint8)
@@ -71,8 +71,8 @@ class PackedTensor:
 
 
 def pack_tensor(tensor: Tensor, codec: Codec) -> PackedTensor:
-    """Pack any floating-point tensor. What cannot be rounded (not finite, or so large that the step is below
-    the precision of the format) is packed without loss."""
+    """Pack a floating-point tensor. One that cannot be rounded (not finite, or so large that the step is
+    below its precision) is packed losslessly."""
     facts = tuple(tensor.shape), tensor.dtype, tensor.device
     if codec.name == "lossy" and tensor.numel():
         steps = tensor.detach().to(torch.float64) / codec.step
@@ -86,7 +86,7 @@ def pack_tensor(tensor: Tensor, codec: Codec) -> PackedTensor:
 
 
 def _deflate(tensor: Tensor) -> tuple[bytes, int]:
-    """Deflated bytes of a tensor, regrouped by their place within an item, and the item's size."""
+    """Deflated bytes of a tensor, regrouped by their position within an item, and the item's size."""
     size = tensor.element_size()
     flat = tensor.contiguous().cpu().flatten().view(torch.uint8).numpy()
     return zlib.compress(flat.reshape(-1, size).T.tobytes(), LEVEL), size
@@ -94,8 +94,7 @@ def _deflate(tensor: Tensor) -> tuple[bytes, int]:
 
 @dataclass(frozen=True)
 class PackedOffset:
-    """Stands where a :class:`backend.cache.kv_cache.KVOffset` stands; ``keys`` and ``values`` are unpacked
-    when read."""
+    """A packed :class:`backend.cache.kv_cache.KVOffset`; ``keys`` and ``values`` are unpacked on access."""
 
     packed_keys: PackedTensor
     packed_values: PackedTensor
@@ -142,10 +141,10 @@ class PackedContextOffset:
 
 @dataclass(frozen=True)
 class Stored:
-    """One sample's offsets in one agent's context as a pool keeps them, and what keeping them so cost.
+    """One sample's offsets in one agent's context as a pool stores them, and the error of packing them.
 
     ``squared_error``: (2, layers) sum over the elements, keys then values; ``largest``: the largest error of
-    one element. Measured on the packed bytes, read back.
+    an element. Both are measured on the unpacked result.
     """
 
     offsets: PackedContextOffset | ContextOffset
@@ -154,9 +153,9 @@ class Stored:
 
 
 def store(offset: ContextOffset, codec: Codec, agent: int, arenas: Arenas, like: Tensor) -> Stored:
-    """Pack every offset of ``offset``, which ``agent`` saw, and read it back to measure the error.
+    """Pack all parts of an offset in the context of ``agent``, and unpack them to measure the error.
 
-    ``arenas``: where offsets in half precision go; ``like``: keys of the anchor's base, where they are mixed.
+    ``arenas``: for offsets in half precision; ``like``: keys of the anchor's base, whose device they use.
     """
     true = [offset.placeholder, *offset.followers.values()]
     if codec.name == "half":
@@ -178,7 +177,7 @@ def _packed(offset: ContextOffset, codec: Codec) -> tuple[PackedOffset, dict[str
 
 
 def _halved(source: ContextOffset, agent: int, arenas: Arenas, like: Tensor) -> ContextOffset:
-    """A copy in half precision, its parts side by side among all that the agent saw."""
+    """A copy in half precision in the agent's arena, its parts side by side."""
     placeholder, followers = source.placeholder, source.followers
     offsets = {"": placeholder, **followers}
     tokens = {name: offset.tokens for name, offset in offsets.items()}
@@ -189,10 +188,10 @@ def _halved(source: ContextOffset, agent: int, arenas: Arenas, like: Tensor) -> 
 
 
 class AnchorStore:
-    """The anchor manager of Table A.1 below the placeholder: anchor, then agent, to the offsets kept.
+    """The anchor manager of Table A.1 for one placeholder: from anchor and agent to stored offsets.
 
-    The log keeps what was computed, for every method; a pool with a codec keeps a packed copy of its own and
-    mixes from that. ``lead_ins``: the pool uses the bases behind lead-ins, too.
+    The log keeps offsets as computed, for all methods; a pool with a codec keeps its own packed copies and
+    mixes from them. ``lead_ins``: the pool also uses the bases behind lead-ins.
     """
 
     def __init__(self, codec: Codec, lead_ins: bool = False) -> None:
@@ -213,7 +212,7 @@ class AnchorStore:
                 )
 
     def stored(self, anchor: Sample, agent: int) -> Stored | None:
-        """What is kept of an anchor in an agent's context; None where it is the log's own."""
+        """The packed offsets of an anchor in an agent's context; None if the log's are used."""
         return self._entries.get((anchor.number, agent))
 
     def offset(self, anchor: Sample, agent: int) -> ContextOffset | PackedContextOffset:
@@ -222,7 +221,7 @@ class AnchorStore:
         return entry.offsets if entry else anchor.offsets[agent]
 
     def bytes(self, anchor: Sample) -> int:
-        """Base KV, descriptor and offsets as kept. A base that only other methods use does not count."""
+        """Base KV, descriptor and stored offsets. A base that only other methods use does not count."""
         offsets = sum(self.offset(anchor, agent).bytes for agent in anchor.offsets)
         lead_in = anchor.lead_in_base if self.lead_ins else None
         return anchor.base.bytes + (lead_in.bytes if lead_in else 0) + anchor.features.bytes + offsets
@@ -233,18 +232,18 @@ class AnchorStore:
         return sum(entry.offsets.bytes for entry in self._entries.values()) + self._arenas.slack_bytes
 
     def held_of(self, number: int) -> int:
-        """Those that belong to an anchor."""
+        """Packed bytes of one anchor."""
         return sum(entry.offsets.bytes for (anchor, _), entry in self._entries.items() if anchor == number)
 
     def drop_all_but(self, numbers: set[int]) -> None:
-        """Forget what belongs to no anchor any more."""
+        """Drop the offsets of all other anchors."""
         count = len(self._entries)
         self._entries = {key: item for key, item in self._entries.items() if key[0] in numbers}
         if len(self._entries) < count:
             self._arenas.trim()
 
     def copy(self) -> AnchorStore:
-        """A twin that goes on by itself. What both keep lies where it was."""
+        """An independent copy. What both hold is shared."""
         twin = AnchorStore(self.codec, self.lead_ins)
         twin._entries, twin._arenas = dict(self._entries), self._arenas
         return twin

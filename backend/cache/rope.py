@@ -2,8 +2,8 @@
 
 A key computed at position ``p`` is ``R_p k``; moved to ``q`` it is ``R_(q-p) (R_p k)``. The lab stores
 keys position-free (``k``, as at position 0) and rotates once, in fp32, when a cache is assembled.
-Only ``inv_freq`` enters: a scaling of cos and sin (YaRN, longrope) is a factor of the key itself and
-survives a rotation unchanged.
+Only ``inv_freq`` matters: a scaling of cos and sin (YaRN, longrope) is a factor of the key and is not
+changed by a rotation.
 """
 
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class LayerRotation:
-    """How one layer turns its keys.
+    """How one layer rotates its keys.
 
-    ``inv_freq``: (rotated_dims / 2,), radians per position; empty where the layer has no position.
+    ``inv_freq``: (rotated_dims / 2,), radians per position; empty if the layer's keys hold no position.
     ``interleaved``: pairs are neighbours (0, 1), (2, 3), ... instead of halves (0, d/2), (1, d/2 + 1), ...
     """
 
@@ -34,12 +34,12 @@ def rotate_layer(keys: Tensor, positions: Tensor, rule: LayerRotation, out: Tens
 
     Args:
         keys: (..., tokens, head_dim).
-        positions: (tokens,), how far to turn each token; may be negative.
+        positions: (tokens,), by how many positions to rotate each token; may be negative.
         rule: the layers' rotation.
-        out: where to write, of ``keys``'s shape and elsewhere in memory; a new tensor when absent.
+        out: where to write, of the shape of ``keys``, not overlapping them; by default a new tensor.
 
     Returns:
-        The rotated keys, in ``keys``'s dtype; computed in fp32.
+        The rotated keys, in the dtype of ``keys``; computed in fp32.
     """
     if out is None:
         out = torch.empty_like(keys)
@@ -53,8 +53,7 @@ def rotate_layer(keys: Tensor, positions: Tensor, rule: LayerRotation, out: Tens
         cosines, first, second = cos.repeat_interleave(2, dim=-1), slice(0, dims, 2), slice(1, dims, 2)
     else:
         cosines, first, second = torch.cat([cos, cos], dim=-1), slice(0, dims // 2), slice(dims // 2, dims)
-    # Three passes over whole heads and no tensor between them: seven times as fast on a CPU as the sum of
-    # two products for each half.
+    # Three in-place passes over whole heads: on a CPU seven times as fast as a sum of two products per half.
     straight = out.dtype == torch.float32 and not (torch.is_grad_enabled() and plain.requires_grad)
     result = torch.mul(plain, cosines, out=out[..., :dims]) if straight else plain * cosines
     result[..., first].addcmul_(plain[..., second], sin, value=-1)
@@ -78,7 +77,7 @@ class Rotation:
 
     @cached_property
     def _groups(self) -> list[tuple[slice, LayerRotation]]:
-        # Found once: comparing frequencies waits for the device.
+        # Cached: comparing frequencies waits for the device.
         runs: list[tuple[slice, LayerRotation]] = []
         for index, rule in enumerate(self.layers):
             if runs and _equal(runs[-1][1], rule):
@@ -96,14 +95,14 @@ class Rotation:
         return out
 
     def tables(self, positions: Tensor, pairs: int) -> tuple[Tensor, Tensor, Tensor]:
-        """What turns each pair of channels: cosines and sines, (rules, tokens, pairs), fp32, and the rule of
-        each layer, (layers,). Pairs beyond a rule's own stay as they are."""
+        """Cosines and sines of each pair of channels, (rules, tokens, pairs), fp32, and the rule of each
+        layer, (layers,). Pairs beyond a rule's own are not rotated."""
         frequencies, rules = self._frequencies(positions.device, pairs)
         angles = positions.to(torch.float32)[:, None] * frequencies[:, None]
         return angles.cos(), angles.sin(), rules
 
     def _frequencies(self, device: torch.device, pairs: int) -> tuple[Tensor, Tensor]:
-        """Of each group of layers, (rules, pairs), and the group of each layer, (layers,); made once."""
+        """Frequencies of each group of layers, (rules, pairs), and each layer's group, (layers,); cached."""
         tables = self._by_device.get((device, pairs))
         if tables is None:
             table = torch.zeros(len(self._groups), pairs)

@@ -1,5 +1,4 @@
-"""The same as :mod:`.mix_and_rotate` and :mod:`.distances`, as Triton kernels: every byte is read or written
-once.
+""":mod:`.mix_and_rotate` and :mod:`.distances` as Triton kernels: every byte is read or written once.
 
 Sums are fp32 throughout and rounded once, to the cache's dtype. Under ``TRITON_INTERPRET=1`` the kernels run
 on a CPU.
@@ -24,8 +23,8 @@ FEATURES = 256  # of a descriptor, that one program reads at a time
 
 @triton.jit
 def _load_pairs(at, left, right, inside, run, interleaved: tl.constexpr):
-    """Both halves of each pair, fp32. Neighbours are read as the run that they are, and then taken apart:
-    single halves lie too far from each other for wide loads."""
+    """Both halves of each pair, fp32. Interleaved pairs are read as one run and then split, which allows wide
+    loads."""
     if interleaved:
         wide = tl.load(at + tl.arange(0, 2 * left.shape[0])[None], mask=run, other=0.0).to(tl.float32)
         return tl.split(tl.reshape(wide, (run.shape[0], left.shape[0], 2)))
@@ -51,7 +50,7 @@ def _mix_and_rotate(
     rows,  # (rows, 2, layers, heads, dim)
     starts,  # (anchors,)
     weights,  # (anchors, tokens), fp32
-    cosines,  # (rules, tokens, dim / 2), fp32; 1 where nothing turns
+    cosines,  # (rules, tokens, dim / 2), fp32; 1 where nothing is rotated
     sines,
     rules,  # (layers,)
     keys,
@@ -82,7 +81,7 @@ def _mix_and_rotate(
         left, right = 2 * p, 2 * p + 1
     elif rotated == dim:
         left, right = p, p + dim // 2
-    else:  # pairs of the turned channels, then pairs of those that stay
+    else:  # pairs of the rotated channels, then of the others
         rotates = p < rotated // 2
         left = tl.where(rotates, p, p + rotated // 2)
         right = left + tl.where(rotates, rotated // 2, (dim - rotated) // 2)
@@ -135,7 +134,7 @@ def mix_and_rotate(
     keys: Tensor,
     values: Tensor,
 ) -> bool:
-    """The same as the function on torch; False, nothing written, where layers turn other channels."""
+    """The same as the torch function. False, with nothing written, if layers rotate different channels."""
     layers, heads, tokens, dim = keys.shape
     kinds = {(r.rotated_dims, r.interleaved) for r in rotation.layers if r.rotated_dims}
     if len(kinds) > 1 or dim % 2 or base.keys.stride() != base.values.stride() or base.keys.stride(3) != 1:
@@ -146,7 +145,7 @@ def mix_and_rotate(
     cosines, sines, rules = rotation.tables(positions, dim // 2)
     device = keys.device
     if mixture is None:
-        rows, starts, weights = keys, rules, cosines  # none of them is read
+        rows, starts, weights = keys, rules, cosines  # not read
     else:
         rows, weights = mixture.arena.buffer, mixture.weights.float().contiguous()
         starts = torch.tensor(mixture.starts).to(device, non_blocking=True)
