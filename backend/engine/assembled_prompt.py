@@ -1,8 +1,8 @@
-"""An assembled prompt, looked at and computed again in part.
+"""An assembled prompt: probing it, and recomputing some of its tokens.
 
-Selective recompute: the chosen tokens' fresh K/V are appended to the cache under a mask that hides their
-stale copies, at their true positions, and then put in place. This works on every model. Choosing anew at each
-layer needs a walk from layer to layer (:class:`LayerWalk`), on the families whose layers the lab can call.
+Selective recompute appends the chosen tokens' fresh K/V to the cache, at their true positions and under a
+mask that hides the stale copies, and then moves them into place. This works on every model. A new choice at
+each layer needs :class:`LayerWalk`, which works for the families whose layers the lab can call one by one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,12 +36,12 @@ class AssembledPrompt:
     """The :class:`backend.methods.base.PromptView` of one prompt under one plan.
 
     Args:
-        runner: computes, and counts.
+        runner: forwards and counts tokens.
         context: the prompt.
-        plan: what was assembled.
-        layout: where its tokens stand.
-        cache: prompt tokens first, soft tokens behind them.
-        copied: (total,) bool.
+        plan: as assembled.
+        layout: of the plan.
+        cache: prompt tokens first, then soft tokens.
+        copied: (total,) bool, tokens that were copied.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class AssembledPrompt:
         weights = torch.cat(recordings).float()  # (layers, heads, queries, places + queries)
         out = weights.new_zeros(*weights.shape[:2], len(tokens), self.total)
         out[..., : self._prompt_tokens] = weights[..., : self._prompt_tokens]
-        out[..., tokens] += weights[..., length:]  # where a stale copy is hidden, its weight is 0
+        out[..., tokens] += weights[..., length:]  # the hidden stale copies have weight 0
         return out
 
     @torch.inference_mode()
@@ -128,22 +128,22 @@ class AssembledPrompt:
         self._walk.step(tuple(tokens), mask)
         return self._free(self._walk.cache, layer, torch.tensor(list(tokens), dtype=torch.long))
 
-    # -- what the engine asks ------------------------------------------------------------------
+    # -- for the engine -------------------------------------------------------------------------
 
     @torch.inference_mode()
     def recompute(self, selection: Selection, actions: NDArray[np.uint8]) -> None:
-        """Carry out a selection; writes into the cache and the action map.
+        """Recompute a selection; writes into the cache and the action map.
 
         Raises:
-            ModelError: it names tokens or layers that are not there, or sets that grow.
-            OptionError: it is gradual and the model's layers cannot be walked.
+            ModelError: unknown tokens or layers, or growing sets.
+            OptionError: it is gradual and the model's layers cannot be called one by one.
         """
         layers, last = self.runner.model.info.layers, self.total - 1
         sets = selection.sets
         for tokens in sets:
             if list(tokens) != sorted(set(tokens)) or (tokens and not 0 <= tokens[0] <= tokens[-1] <= last):
                 raise ModelError("Chosen tokens must be ascending indices of the prompt.")
-        sets = [tuple(t for t in s if t != last) for s in sets]  # the last token is forwarded in any case
+        sets = [tuple(t for t in s if t != last) for s in sets]  # the last token is always forwarded
         if not 0 <= selection.first_layer <= layers or not 0 <= selection.fresh_below <= layers:
             raise ModelError(f"A selection begins at a layer that the model, which has {layers}, has not.")
         if selection.gradual:
@@ -172,10 +172,10 @@ class AssembledPrompt:
 
     @torch.inference_mode()
     def take_exact(self, parts: Sequence[Part], actions: NDArray[np.uint8]) -> None:
-        """Put a dense pass's keys and values in place of parts of the cache.
+        """Replace parts of the cache by a dense pass's keys and values.
 
         Raises:
-            OptionError: tokens stand elsewhere than in a dense pass, or some are hidden from others.
+            OptionError: positions differ from a dense pass's, or some tokens are hidden from others.
         """
         if parts and (not self.layout.natural or self.plan.visible is not None or len(self.layout.soft)):
             raise OptionError(
@@ -224,11 +224,11 @@ class AssembledPrompt:
         return self.cache.length - len(self.layout.soft)
 
     def visibility(self, tokens: Tensor, mask: MaskKind) -> Tensor:
-        """What each of these tokens may look at among the cache's places, (n, places) bool: all that stands
-        before it and itself; or, as shipped, as many as the lower right corner of a causal mask lets it."""
+        """Which of the cache's places each token attends to, (n, places) bool: all before it and itself; or,
+        as shipped, those in the lower right corner of a causal mask."""
         ranks = self._ranks()
         if mask == "shipped":
-            # The last prompt token, forwarded by itself, is the last row of that mask.
+            # The last prompt token is forwarded separately; it is the last row of that mask.
             order = ranks.argsort().argsort()
             return order[None] <= torch.arange(len(tokens))[:, None] + (len(ranks) - len(tokens))
         visible = ranks[None] <= self.layout.places[tokens][:, None]
@@ -237,7 +237,8 @@ class AssembledPrompt:
         return visible
 
     def over_fresh(self, tokens: Tensor, mask: MaskKind) -> Tensor:
-        """:meth:`sees` with these tokens' fresh copies appended and the stale hidden: (n, places + n)."""
+        """:meth:`visibility` with these tokens' fresh copies appended, the stale ones hidden: (n, places +
+        n)."""
         visible = self.visibility(tokens, mask)
         fresh = visible[:, tokens]
         visible[:, tokens] = False
@@ -248,13 +249,13 @@ class AssembledPrompt:
         return torch.cat([self.layout.places[: self._prompt_tokens], self.layout.soft_places])
 
     def key_positions(self, tokens: Tensor) -> Tensor:
-        """RoPE positions of the cache's places and of prompt tokens appended to them."""
+        """RoPE positions of the cache's places and of appended prompt tokens."""
         positions = self.layout.positions
         return torch.cat([positions[: self._prompt_tokens], self.layout.soft, positions[tokens]])
 
     def _probe(self, tokens: list[int], layers: int, together: bool = False) -> Tensor | None:
-        """Forward tokens, each over the cache with itself fresh and all others as they are, or ``together``,
-        with each of them fresh; none is kept."""
+        """Forward tokens over the cache and drop their K/V. Each sees its own fresh K/V and the others' in
+        the cache; ``together``: it sees the fresh K/V of all these tokens."""
         indices = torch.tensor(tokens, dtype=torch.long)
         length = self.cache.length
         probed = torch.eye(len(tokens), dtype=torch.bool)
@@ -274,7 +275,7 @@ class AssembledPrompt:
 
     @torch.inference_mode()
     def fresh_cache(self, layers: int) -> KVCache:
-        """A cache whose first ``layers`` hold what a pass over every token gives."""
+        """A cache whose first ``layers`` layers are computed by a pass over all tokens."""
         if self._dense is not None and self.layout.natural and self.plan.visible is None:
             return self._dense[0]
         if self._fresh is None or self._fresh[0] < layers:
@@ -289,7 +290,7 @@ class AssembledPrompt:
         return self._fresh[1]
 
     def _free(self, cache: KVCache, layer: int, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys, turned back to position 0, and values of prompt tokens at a layer of a cache."""
+        """Position-free keys, and values, of prompt tokens at a layer of a cache."""
         places, positions = tokens.to(cache.keys.device), self.layout.positions[tokens].to(cache.keys.device)
         rule = self.runner.model.rotation.layers[layer]
         keys = rotate_layer(cache.keys[layer, 0][:, places], -positions, rule)
@@ -297,7 +298,7 @@ class AssembledPrompt:
 
 
 class LayerWalk:
-    """Fewer and fewer tokens, layer by layer, over a copy of the view's cache, blended on the way."""
+    """Recomputes a shrinking set of tokens layer by layer, in a copy of the view's cache."""
 
     def __init__(self, view: AssembledPrompt) -> None:
         self.view, self.cache = view, view.cache.copy()
@@ -308,12 +309,12 @@ class LayerWalk:
 
     @property
     def layer(self) -> int:
-        """Which comes next."""
+        """The next layer."""
         return len(self.sets)
 
     @torch.inference_mode()
     def step(self, tokens: tuple[int, ...], mask: MaskKind) -> None:
-        """Forward these tokens through the next layer and put their K/V in place."""
+        """Forward these tokens through the next layer and write their K/V into place."""
         view, runner, layer = self.view, self.view.runner, self.layer
         tokens = tuple(t for t in tokens if t != view.total - 1)
         previous = self.sets[-1] if self.sets else tokens

@@ -1,4 +1,4 @@
-"""A plan's pieces put together in a cache: spans are copied, the rest is forwarded on top of them."""
+"""Assembles a plan in a cache: copies spans and forwards the other tokens over them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,20 +20,20 @@ from backend.model.hooks import masked_at, masks_of
 from backend.records.prompt import TokenizedPrompt
 from backend.records.run import COMPUTED, CORRECTED, REUSED
 
-PIECE = 512  # tokens forwarded at once behind others on a CPU; of 64 to 1,024, the quickest or near it
+PIECE = 512  # tokens forwarded at once behind a prefix on a CPU; the fastest of 64 to 1,024, or nearly
 
 
 @dataclass
 class Assembly:
-    """One prompt that is put together under one plan.
+    """Assembles one prompt under one plan.
 
     Attributes:
-        runner: forwards what is not copied, and counts it.
+        runner: forwards tokens that are not copied.
         prompt: the prompt that the plan partitions.
         plan: steps in order.
-        layout: where its pieces stand.
+        layout: of the plan.
         cache: empty at first; written in place.
-        actions: (layers, tokens), written in place: what was done with each token.
+        actions: (layers, tokens), written in place: the action on each token.
         clock: gets the parts ``correct``, ``rotate`` and ``prefill``.
     """
 
@@ -46,11 +46,11 @@ class Assembly:
     clock: Clock
 
     def assemble(self, hold_last: bool) -> Tensor | None:
-        """Copy and forward, and leave all in the order of places; the last token's logits (vocabulary,) if it
-        was forwarded with others. ``hold_last``: it waits in any case.
+        """Copy and forward; the cache ends in the order of places. Returns the last token's logits
+        (vocabulary,) if it was forwarded with others. ``hold_last``: leave the last token out.
 
-        Where several runs are forwarded, all copies are made first and one pass forwards the rest, under a
-        mask: many short passes cost more than one (KVLink, Section 2.3).
+        If several runs are forwarded, all copies come first and one pass forwards the rest under a mask: many
+        short passes cost more than one (KVLink, Section 2.3).
         """
         layout, cache, actions = self.layout, self.cache, self.actions
         logits = None
@@ -62,7 +62,7 @@ class Assembly:
         if len(passes) > 1:
             runs = [run for run in runs if isinstance(run[0].action, Reuse)]
             runs.append([piece for run in passes for piece in run])
-        order: list[int] = []  # the places that are filled, in the cache's order
+        order: list[int] = []  # the filled places, in the cache's order
         reuses = prefetch(run[0].action for run in runs if isinstance(run[0].action, Reuse))
         for run in runs:
             end = run[-1].end
@@ -76,13 +76,13 @@ class Assembly:
                     order += range(starts[id(piece)], starts[id(piece)] + tokens)
                 continue
             last = end == layout.total
-            # A prompt that is dense throughout is forwarded in one pass, last token included.
+            # A fully dense prompt is forwarded in one pass, including its last token.
             end -= last and hold_last
             fresh = [at for p in run for at in range(starts[id(p)], starts[id(p)] + p.tokens)]
             fresh = fresh[: len(fresh) - (last and hold_last)]
             if not fresh:
                 continue
-            # Said here and at the end, not span by span: each layer takes its views anew.
+            # Set here and at the end, not span by span: it renews the views of every layer.
             cache.length = len(order)
             self._temper(order)
             with self.clock.part("prefill"):
@@ -99,7 +99,7 @@ class Assembly:
         return logits
 
     def _temper(self, order: Sequence[int]) -> None:
-        """Say which of the places that are filled, in the cache's order, attention is tempered at."""
+        """Set at which of the filled places, in the cache's order, attention is tempered."""
         if (temper := self.plan.temper) is not None:
             places = temper.places[torch.tensor(order, dtype=torch.long)]
             self.cache.tempers = [replace(temper, places=places)]
@@ -125,10 +125,10 @@ class Assembly:
         return self._forward_hiding(inputs, visible, hidden, positions)
 
     def _forward_behind(self, ids: Tensor, positions: Tensor) -> Tensor:
-        """Forward tokens (1, new) that follow all that the cache holds; the last one's logits (vocabulary,).
+        """Forward tokens (1, new) behind all that the cache holds; the last one's logits (vocabulary,).
 
-        Behind a beginning, attention gets a mask and looks at what it hides as well. On a CPU that is paid in
-        full, so there a piece looks no further than its own end; an empty cache needs no mask.
+        Behind a prefix attention needs a mask, and a CPU also computes what the mask hides. So tokens are
+        forwarded in pieces there; an empty cache needs no mask.
         """
         size = PIECE if self.cache.length and ids.device.type == "cpu" else ids.shape[1]
         logits = torch.empty(0)
@@ -154,7 +154,8 @@ class Assembly:
             return self.runner.forward_seeing(ids, self.cache, visible, positions)[0, -1]
 
     def last_token(self, by_place: bool) -> Tensor:
-        """Forward the last prompt token over all others, which lie ``by_place`` or before the soft ones."""
+        """Forward the last prompt token. The cache holds the others ``by_place``, or before the soft
+        tokens."""
         ids, position = self.runner.ids(self.prompt.ids[-1:]), self.layout.positions[-1:]
         if self.plan.visible is None:
             return first_token(self.runner, ids, self.cache, position)
@@ -170,23 +171,23 @@ class Assembly:
         return self._forward_hiding(ids, visible, hidden[None], positions)
 
     def record(self, logits: Tensor) -> Tensor:
-        """Record a first token's pass that was made plainly; the logits that hold now."""
+        """Record the plain pass that gave ``logits`` as a CUDA graph, if possible; returns the logits to
+        use."""
         if not recordable(self.runner.model, self.cache):
             return logits
         ids, position = self.runner.ids(self.prompt.ids[-1:]), self.layout.positions[-1:]
         return CudaGraphs.on(self.runner.model).learn(self.runner.model, ids, self.cache, position, logits)
 
     def prompt_first(self, tokens: int) -> None:
-        """From the order of places to prompt tokens, of which ``tokens`` are there, before soft ones: what
-        reads a cache finds a prompt's tokens at their own indices. To attention the order of the cache
-        means nothing."""
+        """Reorder the cache from the order of places to prompt tokens (``tokens`` of them), then soft tokens,
+        so that readers find prompt tokens at their own indices. Attention does not depend on the order."""
         if len(self.layout.soft):
             self.cache.reorder(torch.cat([self.layout.places[:tokens], self.layout.soft_places]))
 
 
 def first_token(runner: ModelRunner, ids: Tensor, cache: KVCache, position: Tensor) -> Tensor:
-    """Forward one token over a cache that holds all others, as a recorded graph where there is one; its
-    logits (vocabulary,)."""
+    """Forward one token over a cache that holds all others, by a recorded graph if there is one; its logits
+    (vocabulary,)."""
     if recordable(runner.model, cache):
         cache.reserve(cache.length + 1)
         logits = CudaGraphs.on(runner.model).run(runner.model, ids, cache, position)

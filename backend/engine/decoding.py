@@ -1,7 +1,7 @@
-"""Decoding: rows of one caller, or of several who take turns, as one batch.
+"""Decoding the rows of one or several callers as one batch.
 
-A caller that needs a token not computed yet runs one step for the whole batch; the other callers then find
-their tokens computed. A row may join between any two steps, and leaves the batch when it has stopped.
+A caller that needs its next token runs one step for the whole batch; the other callers then find their tokens
+computed. Rows may join between any two steps, and leave the batch when they have stopped.
 """
 
 from collections.abc import Generator, Sequence
@@ -17,7 +17,7 @@ from backend.engine.prefill import Prefill
 from backend.engine.runner import ModelRunner
 from backend.records.request import Decoding
 
-SPARE = 2.0  # a batch may be so many times as large as its rows; the rest is padding
+SPARE = 2.0  # a batch may have so many times the places of its rows; the rest is padding
 BESIDE_FAILED = (
     "A request that was decoded in one batch with this one has failed, and this one ended with it. Nothing "
     "is wrong with it: run it again."
@@ -26,12 +26,12 @@ BESIDE_FAILED = (
 
 @dataclass(frozen=True)
 class Decoded:
-    """What a row generated, and the KV of it."""
+    """What a row generated, and its KV."""
 
     ids: tuple[int, ...]  # without the stop token
     kv: KVSegment
     stopped: bool
-    margins: tuple[float, ...]  # top-2 logit gap at each token, filled in ones and the stop token included
+    margins: tuple[float, ...]  # top-2 logit gap at each token, including filled-in and stop tokens
     logits: Tensor | None
 
 
@@ -39,11 +39,11 @@ class Decoded:
 class _Row:
     prefill: Prefill
     padding: int = 0
-    token: int = 0  # picked last, not forwarded yet
+    token: int = 0  # the newest, not forwarded yet
     ids: list[int] = field(default_factory=list)
     margins: list[float] = field(default_factory=list)
     logits: list[Tensor] = field(default_factory=list)
-    fill: list[int] = field(default_factory=list)  # ids of a result that is still to be filled in
+    fill: list[int] = field(default_factory=list)  # ids of a result still to be filled in
     stopped: bool = False
     answer: KVSegment | None = None
     going: bool = True
@@ -51,7 +51,7 @@ class _Row:
 
 @dataclass(eq=False)
 class _Caller:
-    """Rows that were given together; they share length, noise and words."""
+    """The rows of one call; they share length limit, noise and context."""
 
     rows: list[_Row]
     decoding: Decoding
@@ -68,17 +68,17 @@ class _Caller:
 
 
 class DecodeBatch:
-    """The rows that are decoded together now, by callers in one thread.
+    """The rows that are decoded together, for callers in one thread.
 
     Args:
-        runner: forwards them.
+        runner: forwards the rows.
     """
 
     def __init__(self, runner: ModelRunner) -> None:
         self._runner = runner
         self._cache: KVCache | None = None
-        self._logits: Tensor | None = None  # (rows, vocabulary), from which the next tokens are picked
-        self._rows: list[tuple[_Caller, _Row]] = []  # as in these; those that have ended among them
+        self._logits: Tensor | None = None  # (rows, vocabulary), for the next tokens
+        self._rows: list[tuple[_Caller, _Row]] = []  # in the order of the batch, including ended rows
         self._queue: list[_Caller] = []
         self._stops = runner.stop_ids()
 
@@ -91,8 +91,8 @@ class DecodeBatch:
         keep_logits: bool = False,
         wait: bool = False,
     ) -> Generator[list[list[int]], None, list[Decoded]]:
-        """See :meth:`backend.engine.engine.Engine.decode_steps`. Where other callers have computed several
-        tokens since the last was told, the newest is told next."""
+        """See :meth:`backend.engine.engine.Engine.decode_steps`. If other callers' steps computed several
+        tokens since the last yield, they are yielded together."""
         noise = torch.Generator().manual_seed(decoding.seed)
         rows = [_Row(prefill) for prefill in prefills]
         caller = _Caller(rows, decoding, context, keep_logits, noise)
@@ -115,18 +115,18 @@ class DecodeBatch:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody decodes."""
+        """Whether there is nothing to decode."""
         return not (self._queue or self._rows)
 
     def fits(self, prefills: Sequence[Prefill]) -> bool:
-        """Whether the batch with these rows too is at most ``SPARE`` times as large as its rows."""
+        """Whether the batch with these rows has at most ``SPARE`` times the places of its rows."""
         rows = [row for _, row in self._rows if row.going] + [row for c in self._queue for row in c.rows]
         lengths = [row.prefill.cache.length + len(row.ids) for row in rows]
         lengths += [prefill.cache.length for prefill in prefills]
         return len(lengths) * max(lengths, default=0) <= SPARE * sum(lengths)
 
     def _next(self, caller: _Caller) -> bool:
-        """Whether there is a token that a caller has not been told; computed now if need be."""
+        """Whether a caller has a new token; runs steps until it has one or ends."""
         while caller.reported == caller.count and caller.going and caller.failure is None:
             self._step()
         if caller.failure is not None:
@@ -135,7 +135,7 @@ class DecodeBatch:
         return computed
 
     def _leave(self, caller: _Caller) -> None:
-        """Forget a caller, also one in the middle of its answers."""
+        """Drop a caller, also one whose rows have not ended."""
         if caller in self._queue:
             self._queue.remove(caller)
         for row in caller.rows:
@@ -144,7 +144,7 @@ class DecodeBatch:
             self._rows, self._cache, self._logits = [], None, None
 
     def _step(self) -> None:
-        """One token more for every row that goes on."""
+        """Compute one token for every active row."""
         try:
             active = sum(row.going for _, row in self._rows)
             if 2 * active <= len(self._rows):  # costs about one step
@@ -160,7 +160,7 @@ class DecodeBatch:
             raise
 
     def _gather(self, queue: Sequence[_Caller]) -> None:
-        """Copy the rows that go on, and those that come, into a batch of their own."""
+        """Copy the active rows and those of the queue into a new batch."""
         places = [place for place, (_, row) in enumerate(self._rows) if row.going]
         rows = [(caller, row) for caller in queue for row in caller.rows]
         parts, logits = (
@@ -182,11 +182,11 @@ class DecodeBatch:
                 row.padding = pad
 
     def _forward(self) -> None:
-        """Forward every row's last token; at its length limit a row gets the KV of it and ends."""
+        """Forward every row's last token; a row at its length limit then ends, with its last KV computed."""
         assert self._cache is not None
         tokens = self._runner.ids([row.token for _, row in self._rows]).reshape(-1, 1)
-        # A row that has ended looks at itself alone, at the first place: the others' may lie behind the
-        # context that it was checked for.
+        # An ended row attends to itself alone, at position 0: the batch may be longer than the context that
+        # the row was checked for.
         padding = [row.padding if row.going else self._cache.length for _, row in self._rows]
         self._logits = self._runner.forward(tokens, self._cache, padding=padding)[:, -1]
         for place, (caller, row) in enumerate(self._rows):
@@ -194,7 +194,7 @@ class DecodeBatch:
                 self._end(place, caller, row)
 
     def _pick(self) -> None:
-        """Take every row's next token."""
+        """Pick every active row's next token."""
         active = [(place, *pair) for place, pair in enumerate(self._rows) if pair[1].going]
         if not active:
             return
@@ -207,10 +207,10 @@ class DecodeBatch:
                 picks[places] = sample(self._logits[places], caller.decoding, caller.noise)
             caller.count += 1
         single = len({id(caller) for _, caller, _ in active}) == 1
-        # Both in one answer of the device: each costs a wait. Ids are small enough for exact floats.
+        # One transfer for both, since each waits for the device. Ids are small enough for exact floats.
         gaps, tokens = torch.stack([top.values[:, 0] - top.values[:, 1], picks.float()]).tolist()
         for place, caller, row in active:
-            if caller.keep_logits:  # a view keeps the logits of all
+            if caller.keep_logits:  # a view would keep all rows' logits alive
                 row.logits.append(self._logits[place] if single else self._logits[place].clone())
             row.margins.append(gaps[place])
             row.token = row.fill.pop(0) if row.fill else int(tokens[place])
@@ -223,7 +223,7 @@ class DecodeBatch:
                     row.fill = list(self._runner.model.tokens.filled_after(row.ids))
 
     def _end(self, place: int, caller: _Caller, row: _Row) -> None:
-        """Take the KV of what a row generated."""
+        """End a row: copy the KV of its answer."""
         assert self._cache is not None
         start = row.prefill.cache.length + row.padding
         row.going = False
@@ -233,7 +233,7 @@ class DecodeBatch:
         )  # fmt: skip
 
     def _fail(self, error: Exception) -> None:
-        """Nobody's rows can be trusted after a step that ended in the middle: each caller is told."""
+        """Fail every caller: after a step that broke off, no row is reliable."""
         callers = [*self._queue, *(caller for caller, row in self._rows if row.going)]
         self._rows, self._queue, self._cache, self._logits = [], [], None, None
         for caller in callers:
@@ -242,7 +242,7 @@ class DecodeBatch:
 
 def sample(logits: Tensor, decoding: Decoding, noise: torch.Generator) -> Tensor:
     """A token for each row, (rows,), from logits (rows, vocabulary). The noise is the same for every row, so
-    rows with equal logits take equal tokens: a difference between methods is never luck."""
+    rows with equal logits get equal tokens, and methods never differ by chance."""
     scores = logits / decoding.temperature
     if decoding.top_p < 1:
         chances, order = scores.softmax(-1).sort(dim=-1, descending=True)

@@ -1,4 +1,4 @@
-"""The engine: it carries out plans. Token ids in, caches and logits out; no knowledge of any method."""
+"""The engine executes plans: token ids in, caches and logits out. It knows no method."""
 
 from collections.abc import Generator, Sequence
 from typing import Any
@@ -33,7 +33,7 @@ from backend.records.run import COMPUTED, RECOMPUTED, REUSED
 class Engine(ModelRunner):
     """Assembles prompts and decodes on one model.
 
-    ``one_by_one``: rows are forwarded one after the other and not as one batch, in less memory.
+    ``one_by_one``: forward rows one after the other instead of as one batch, in less memory.
     """
 
     def __init__(self, model: LoadedModel) -> None:
@@ -51,7 +51,7 @@ class Engine(ModelRunner):
         method: Method | None = None,
         context: PromptInContext | None = None,
     ) -> Prefill:
-        """Carry out a plan. The last prompt token is always forwarded: its logits are the first answer.
+        """Execute a plan. The last prompt token is always forwarded, for the first answer token's logits.
 
         Args:
             prompt: the prompt that the plan partitions.
@@ -59,12 +59,12 @@ class Engine(ModelRunner):
             clock: gets the parts ``correct``, ``rotate``, ``prefill`` and ``first_token``, with hooks also
                 ``select``, ``recompute``, ``accept`` and ``fallback``.
             spare_tokens: room to leave in the cache for decoding.
-            method: whose hooks are asked where something was copied; none when absent.
-            context: the prompt for the hooks; comes with ``method``.
+            method: whose hooks are called if something was copied.
+            context: the prompt for the hooks; needed with ``method``.
 
         Raises:
             ModelError: the plan does not partition the prompt, or a selection does not fit it.
-            PromptError: the prompt has no token at all.
+            PromptError: the prompt has no token.
         """
         total = len(prompt.ids)
         if total == 0:
@@ -108,7 +108,7 @@ class Engine(ModelRunner):
         if logits is None:
             with clock.part("first_token"):
                 logits = assembly.last_token(by_place=not selects)
-            if plan.visible is None:  # once for a prompt's size, and no part of its time
+            if plan.visible is None:  # once per size, and not timed
                 logits = assembly.record(logits)
             actions[:, -1] = COMPUTED
         if not selects:
@@ -139,7 +139,7 @@ class Engine(ModelRunner):
     def _read_above(
         self, prompt: TokenizedPrompt, plan: Plan, actions: NDArray[np.uint8], clock: Clock, spare_tokens: int
     ) -> LayeredPass:
-        """Carry out a plan with a cut."""
+        """Execute a plan with a cut."""
         assert plan.cut is not None
         last = len(prompt.ids) - 1
         with clock.part("rotate"):
@@ -166,20 +166,20 @@ class Engine(ModelRunner):
         scheduler: ModelScheduler | None = None,
         wait: bool = False,
     ) -> Generator[list[list[int]], None, list[Decoded]]:
-        """Generate from several prefilled prompts as one batch; yields the ids so far after each token. See
+        """Generate from several prefilled prompts as one batch; yields all ids so far after each token. See
         :class:`backend.engine.decoding.DecodeBatch`.
 
-        Sampling uses the same Gumbel noise for every row, so rows with equal logits take equal
-        tokens: a difference between methods is never luck. Rows that have stopped leave the batch as soon as
-        they are half of it: that copies the others' caches, which costs about one step.
+        Sampling uses the same Gumbel noise for every row, so rows with equal logits get equal tokens, and
+        methods never differ by chance. Ended rows leave the batch once they are half of it: that copies the
+        other caches, which costs about one step.
 
         Args:
-            prefills: rows; their caches are left untouched.
+            prefills: rows; their caches are not changed.
             decoding: length, temperature, top-p, seed.
-            context: in words, whose context the answers' KV comes from.
+            context: in words, the context of the answers' KV.
             keep_logits: keep every step's logits.
-            together: with whom else, at whatever place in their answers they are; with nobody when absent.
-            wait: yield once before the first token, so that others may join from there on.
+            scheduler: decode in one batch with its other callers; without it, alone.
+            wait: yield once before the first token, so that others may join.
         """
         batch = scheduler.batch(self, prefills) if scheduler and not self.one_by_one else DecodeBatch(self)
         return (
@@ -188,9 +188,9 @@ class Engine(ModelRunner):
 
     @torch.inference_mode()
     def teacher_force(self, prefills: Sequence[Prefill], ids: Sequence[int]) -> Tensor:
-        """Logits along a given answer, (rows, answer + 1, vocabulary): the first row entry is the prefill's.
+        """Logits along a given answer, (rows, answer + 1, vocabulary); the first are the prefill's.
 
-        The caches are copied, so decoding from them afterwards is not disturbed. Rows must be equally long.
+        The caches are copied, so one can still decode from them. Rows must be equally long.
         """
         if self.one_by_one and len(prefills) > 1:
             return torch.cat([self.teacher_force([prefill], ids) for prefill in prefills])
@@ -203,5 +203,5 @@ class Engine(ModelRunner):
 
 
 def _fallback_plan(plan: Plan, total: int, reason: str) -> Plan:
-    """The dense plan that takes the place of a refused one."""
+    """The dense plan that replaces a refused one."""
     return Plan((Step(0, total, Compute(reason, "fallback")),), "fallback", reason, plan.gate)

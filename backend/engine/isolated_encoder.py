@@ -1,10 +1,9 @@
-"""Texts encoded by themselves: nothing before them, not even the begin-of-sequence token.
+"""Texts encoded alone: with nothing before them, not even the begin-of-sequence token.
 
-So documents are kept that are read apart and put together later (PromptCache's modules, Block-Attention's
-blocks, KVLink's documents). Unlike a placeholder's base, which the session encodes once behind the
-begin-of-sequence token on the lab's own weights, these are made when a method asks for them, by the weights
-of the agent that reads them,
-and kept in the log: the same text is encoded once, wherever it stands.
+Some methods encode documents separately and concatenate them later (PromptCache's modules, Block-Attention's
+blocks, KVLink's documents). A placeholder's base is encoded by the session, behind the begin-of-sequence
+token and on the lab's own weights. These texts are encoded when a method needs them, on the weights of the
+agent that reads them, and stored in the log, so each text is encoded once.
 """
 
 from collections.abc import Collection, Sequence
@@ -27,10 +26,10 @@ ANCHORED = "anchor tokens in place of the text"
 
 
 class IsolatedEncoder:
-    """Encodes for one reader's weights, and remembers in the log.
+    """Encodes texts on one reader's weights and stores them in the log.
 
-    ``earlier``: what the log held before the request. ``costs``: milliseconds of what was encoded since, for
-    whichever of the compared methods came first; each of them is charged alike.
+    ``earlier``: keys that the log held before the request. ``costs``: milliseconds of each text encoded
+    since; every compared method is charged the same, whichever of them came first.
     """
 
     def __init__(
@@ -51,8 +50,8 @@ class IsolatedEncoder:
         return self.runner.model.links
 
     def encode(self, ids: Sequence[int], clock: Clock, lead_in: Sequence[int] = ()) -> KVSegment:
-        """The KV of tokens that see each other and a lead-in alone; from the log where they were encoded
-        before. Timed as ``base``."""
+        """The KV of tokens that attend to each other and a lead-in alone; from the log if encoded before.
+        Timed as ``base``."""
         key = (self.weights, (*ids, -1, *lead_in) if lead_in else tuple(ids))
         segment = self.log.isolated.get(key)
         if segment is None:
@@ -66,8 +65,7 @@ class IsolatedEncoder:
         return replace(segment, context=f"{ALONE}, {EARLIER}") if key in self.earlier else segment
 
     def surprisal(self, ids: Sequence[int]) -> Tensor:
-        """(tokens,) minus log probability of each token when the text is read alone; infinite for the
-        first."""
+        """(tokens,) minus log probability of each token of the text read alone; infinite for the first."""
         return surprisal(self.runner, ids)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -76,7 +74,7 @@ class IsolatedEncoder:
 
     @torch.inference_mode()
     def packet(self, ids: Sequence[int]) -> KVSegment:
-        """A text between its wrappers (KV Packet), all of them kept."""
+        """The KV of a text with its wrappers (KV Packet)."""
         assert self.links is not None, "wrappers belong to weights that they were trained for"
         text = self.runner.model.module.get_input_embeddings()(self.runner.ids(ids))[0]
         before, behind = self.links.anchor_tokens.chunk(2)
@@ -88,13 +86,13 @@ class IsolatedEncoder:
 
     @torch.inference_mode()
     def anchor_tokens(self, ids: Sequence[int]) -> KVSegment:
-        """A text's anchor tokens (KVLink, Section 2.4): an anchor sees its own chunk, whose positions are
-        right before those of the chunk's anchors, and all earlier anchors. The text's own KV is dropped."""
+        """A text's anchor tokens (KVLink, Section 2.4): an anchor attends to its own chunk, whose positions
+        end right before the chunk's anchors, and to all earlier anchors. The text's own KV is dropped."""
         links, model = self.links, self.runner.model
         assert links is not None, "anchors belong to weights that were trained with them"
         table = model.module.get_input_embeddings()
         parts, chunk, anchor, position = [], list[int](), list[bool](), list[int]()
-        room = len(ids)  # so that no position is negative
+        room = len(ids)  # keeps positions from being negative
         for number, (start, end, count) in enumerate(anchors_of(len(ids), links.rate, links.chunk_tokens)):
             parts += [table(self.runner.ids(ids[start:end]))[0], links.anchor_tokens[:count]]
             chunk += [number] * (end - start + count)

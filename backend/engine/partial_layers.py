@@ -1,18 +1,18 @@
-"""Reading a prompt where the lower layers of some tokens are known ("Layerwise reuse", made consistent).
+"""Prefill where some tokens are known at the lower layers ("Layerwise reuse", made consistent).
 
-Below the *cut* only the other tokens are forwarded, over the known tokens' stored K/V. From the cut on every
-token is, and the known ones need a hidden state to go on from. The plan does not say which; three readings:
+Below the *cut* only the other tokens are forwarded, over the known tokens' stored K/V. From the cut on all
+tokens are, and the known ones need a hidden state there. The plan does not say which; three readings:
 
-- the cut lies above the last layer (*full stack*): nothing has to go on, and nothing of them is forwarded;
+- the cut lies above the last layer (*full stack*): they are not forwarded and need none;
 - their hidden state at the cut was stored with their K/V (*kept hidden states*);
-- they enter the cut as the embeddings they were below it (*skipped*): upper layers then read states that no
-  lower layer has worked on. Inconsistent, and here to be looked at.
+- their embeddings are used (*skipped*): upper layers then read states that no lower layer has processed. This
+  is inconsistent, and supported for study.
 
-Above a second cut (``until``) they may be known again: only the layers between are then computed for them.
-Or they are known at every layer but for what an adapter makes of their own states (``own``): then all of them
-are forwarded, over what is known, and the adapter's part is put on it layer by layer.
+From a second cut (``until``) on they may be known again: then only the layers between are computed for them.
+Or they are known at every layer but for an adapter's part, which depends on their own states (``own``): then
+they are forwarded over the known K/V, and the adapter's part is added layer by layer.
 
-One pass over all forwarded tokens, each seeing what stands before it; needs the model's layers one by one.
+One causal pass over all forwarded tokens; needs the model's layers one by one.
 """
 
 from dataclasses import dataclass
@@ -36,12 +36,12 @@ class KnownTokens:
     Attributes:
         tokens: (n,) their indices, ascending; never the last of the prompt.
         keys, values: (known layers, kv_heads, n, head_dim), keys position-free.
-        hidden: (n, hidden) states that go into layer ``cut``; None when the cut is above the last layer, or
-            to let them skip what lies below it.
-        cut: how many layers.
-        until: the layer from which on they are known again; None: nowhere.
-        projected: (layers, n, rows) products of their layers' inputs, where they are asked for.
-        own: the adapter whose part is added to them.
+        hidden: (n, hidden) inputs of layer ``cut``; None if the cut is above the last layer, or to skip the
+            layers below it.
+        cut: the number of known lower layers.
+        until: the layer from which on they are known again; None: none.
+        projected: (layers, n, rows) products of their layers' inputs, if requested.
+        own: the adapter whose part is added to their K/V.
     """
 
     tokens: Tensor
@@ -55,15 +55,15 @@ class KnownTokens:
 
 
 def known_layers(cut: int, until: int | None, layers: int) -> list[int]:
-    """Those at which known tokens are copied."""
+    """The layers at which known tokens are copied."""
     return [*range(cut), *range(layers if until is None else until, layers)]
 
 
 def gather(plan: Plan, last: int, model: LoadedModel) -> KnownTokens:
-    """What a plan with a cut copies, as one; the prompt's ``last`` token is left out.
+    """All tokens that a plan with a cut copies; the prompt's ``last`` token is left out.
 
     Raises:
-        ModelError: some of its segments hold states for the cut, and others do not.
+        ModelError: only some of its segments have hidden states for the cut.
     """
     cut = plan.cut or 0
     rows = known_layers(cut, plan.until, model.info.layers)
@@ -91,9 +91,10 @@ def gather(plan: Plan, last: int, model: LoadedModel) -> KnownTokens:
 
 @dataclass(frozen=True)
 class LayeredPass:
-    """``cache`` in the prompt's order, last ``logits`` (vocabulary,) fp32, the ``hidden`` (tokens, hidden)
-    states at the cut (zeros for known tokens when it is above the last layer), the ``token_layers`` that were
-    forwarded, and the layers' inputs times the rows that were asked for, (layers, tokens, n)."""
+    """``cache``: in the prompt's order; ``logits``: (vocabulary,) fp32, of the last token; ``hidden``:
+    (tokens, hidden) states at the cut, zeros for known tokens if it is above the last layer;
+    ``token_layers``: as forwarded; ``projected``: (layers, tokens, n) products of the layers' inputs with
+    requested rows."""
 
     cache: KVCache
     logits: Tensor
@@ -110,15 +111,15 @@ def read_above(
     spare_tokens: int = 0,
     project: Tensor | None = None,
 ) -> LayeredPass:
-    """Read a prompt, some of whose tokens are known below a cut.
+    """Prefill a prompt, some of whose tokens are known below a cut.
 
     Args:
         model: of a family whose layers can be called one by one.
         ids: the prompt's tokens.
-        known: what is known; an empty one makes a dense pass.
+        known: the known tokens; none gives a dense pass.
         spare_tokens: room to leave in the cache.
-        project: (layers, n, hidden) rows by which each layer's normed input is multiplied; where known
-            tokens are forwarded at no layer or at all.
+        project: (layers, n, hidden) rows by which each layer's normed input is multiplied; known tokens
+            must then be forwarded at no layer or at all layers.
 
     Raises:
         OptionError: the model's layers cannot be called one by one.
@@ -133,10 +134,10 @@ def read_above(
     count = len(known.tokens)
     computed = torch.ones(total, dtype=torch.bool)
     computed[known.tokens] = False
-    # Known tokens lie first in the cache; each token sees what comes before it in the prompt.
+    # Known tokens are first in the cache; each token attends to what is before it in the prompt.
     order = torch.cat([known.tokens, computed.nonzero().flatten()])
     visible = order[None] <= order[:, None]
-    own = known.own if count else None  # then known tokens lie in the cache twice until the end
+    own = known.own if count else None  # then known tokens are in the cache twice until the end
     extra = count if own is not None else 0
     cache = model.new_cache(total + extra + spare_tokens)
     rows = known_layers(known.cut, known.until, layers)
@@ -151,7 +152,7 @@ def read_above(
     masks, positions = upper
     if own is not None:
         hidden, positions = embeddings, order.to(device)
-        fresh = torch.zeros(total, extra, dtype=torch.bool)  # nobody looks at what they would have been
+        fresh = torch.zeros(total, extra, dtype=torch.bool)  # their newly computed K/V are never attended to
         wide = torch.cat([order[:extra], order])
         masks = masks_of(model, torch.cat([visible[:, :count], fresh, visible[:, count:]], dim=1), wide)
     products = []
@@ -188,8 +189,8 @@ def read_above(
 def _add_own(
     cache: KVCache, layer: int, own: LowRank, inputs: Tensor, rotation: Rotation, positions: Tensor
 ) -> None:
-    """Put an adapter's part of a layer on the first tokens of the cache, given that layer's ``inputs``
-    (tokens, hidden)."""
+    """Add an adapter's part to the first tokens of a layer's cache, given the layer's ``inputs`` (tokens,
+    hidden)."""
     keys, values = own.expand((inputs @ own.rows[0].to(inputs).mT)[None])
     count = len(inputs)
     cache.keys[layer, 0, :, :count] += Rotation((rotation.layers[layer],)).rotate(keys, positions)[0]

@@ -1,9 +1,8 @@
-"""Offsets that wait in main memory come to the device beside its work.
+"""Copies offsets from main memory to the device while it computes.
 
-A span's offsets are wanted in one arena, where one pass mixes them
-(:mod:`backend.cache.kernels.mix_and_rotate`). Where some wait elsewhere, all are copied there for as long as
-the span is blended, and the next span's are on their way meanwhile: on CUDA from pinned memory, on a stream
-of their own (KVCOMM, Section 6.4.4).
+One pass can mix a span's offsets if they are in one arena (:mod:`backend.cache.kernels.mix_and_rotate`). If
+some are in main memory, all are copied into a temporary arena on the device, and the next span's are copied
+meanwhile: on CUDA from pinned memory, on a stream of their own (KVCOMM, Section 6.4.4).
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +18,7 @@ from backend.methods.plan import Reuse, Term
 
 
 def prefetch(reuses: Iterable[Reuse]) -> Iterator[Reuse]:
-    """Each blend with its offsets on its base's device, in turn; one is always on its way."""
+    """Each span with its offsets on its base's device; the next span's are copied meanwhile."""
     previous: tuple[Reuse, Any] | None = None
     for reuse in reuses:
         current = _begin(reuse)
@@ -31,7 +30,7 @@ def prefetch(reuses: Iterable[Reuse]) -> Iterator[Reuse]:
 
 
 def _begin(reuse: Reuse) -> tuple[Reuse, Any]:
-    """Ask for what waits elsewhere; the blend to be, and what to wait for before it is used."""
+    """Start copying the offsets; returns the span with the copies, and the event to wait for before use."""
     device = reuse.base.keys.device
     offsets = [term.offset for term in reuse.terms if isinstance(term.offset, ArenaOffset)]
     away = any(offset.rows.tensor.device != device for offset in offsets)
@@ -66,5 +65,5 @@ def _finish(reuse: Reuse, event: Any) -> Reuse:
 
 @cache
 def _stream(device: torch.device) -> Any:
-    """The stream on which offsets come to a device; None where there are no streams."""
+    """The stream for copies to a device; None where there are no streams."""
     return torch.cuda.Stream(device) if device.type == "cuda" else None

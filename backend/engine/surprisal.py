@@ -1,4 +1,4 @@
-"""How surprised a model is by the tokens that it reads."""
+"""The surprisal of tokens under a model."""
 
 from collections.abc import Sequence
 
@@ -8,15 +8,15 @@ from torch import Tensor
 from backend.engine.runner import ModelRunner
 from backend.model.tokenizer import LONGEST_CALCULATION, Tokens
 
-MOST_LOGITS = 1 << 24  # held at a time: a long text is read in pieces where the vocabulary is large
+MOST_LOGITS = 1 << 24  # at a time: with a large vocabulary a long text is read in pieces
 
 
 @torch.inference_mode()
 def surprisal(runner: ModelRunner, ids: Sequence[int]) -> Tensor:
-    """Minus log probability of each token behind those before it, in nats.
+    """Minus log probability of each token given those before it, in nats.
 
     Args:
-        runner: forwards the tokens once, as they stand, into a cache of their own.
+        runner: forwards the tokens once into a new cache.
         ids: one or more tokens.
 
     Returns:
@@ -33,8 +33,8 @@ def surprisal(runner: ModelRunner, ids: Sequence[int]) -> Tensor:
 
 
 def filled_in(tokens: Tokens, ids: Sequence[int]) -> list[int]:
-    """Places of the tokens that are results of calculations, which a model that has them filled in
-    (:mod:`backend.prompts.filled_results`) never had to predict."""
+    """Indices of tokens that are results of calculations. Such results are filled in
+    (:mod:`backend.prompts.filled_results`), so the model never predicts them."""
     places: list[int] = []
     for at in range(1, len(ids)):
         result = tokens.filled_after(ids[max(0, at - LONGEST_CALCULATION) : at])
