@@ -1,7 +1,7 @@
 """One transformers model: load, certify, tokenize, adapt, hook.
 
-A model is certified when it is loaded: its keys can be moved to other positions, or the reason why not is
-kept with it. Everything that reaches into transformers' classes is done here and taken back here.
+A model is certified when it is loaded: its keys can be moved to other positions, or the certificate says why
+not. All changes to transformers' classes are made and undone in this room.
 
 Others use, by module:
 

@@ -1,5 +1,4 @@
-"""Shipped link tokens, and variants for one role, over a model that is loaded already: one adapted copy for
-all who read with it."""
+"""Shipped link tokens and role variants, applied to a copy of a loaded model; one copy for all sessions."""
 
 import copy
 import json
@@ -21,7 +20,7 @@ _MODELS: WeakKeyDictionary[Any, dict[str, LoadedModel]] = WeakKeyDictionary()
 
 
 def weight_labels(model: LoadedModel) -> dict[str, str]:
-    """The shipped weights that were trained for a model's: names and labels ("KVLink5")."""
+    """Names and labels ("KVLink5") of the shipped weights that were trained on a model's weights."""
     with _GUARD:
         if model.module not in _LABELS:
             _LABELS[model.module] = _read_labels(model.module)
@@ -38,7 +37,7 @@ def _read_labels(module: Any) -> dict[str, str]:
             metadata = file.metadata() or {}
             hidden = file.get_slice("links").get_shape()[-1]
         if metadata.get("format") != FORMAT or hidden != module.get_input_embeddings().weight.shape[1]:
-            continue  # told by its width, without reading a large model
+            continue  # another width: no need to hash the model
         base = base or base_hash(module)
         if metadata["base"] == base:
             labels[path.stem] = str(json.loads(metadata["facts"])["facts"].get("label") or path.stem)
@@ -46,10 +45,10 @@ def _read_labels(module: Any) -> dict[str, str]:
 
 
 def adapt(model: LoadedModel, name: str) -> LoadedModel:
-    """The model with shipped link tokens and their deltas; it stays as it is. Made once.
+    """A copy of the model with shipped link tokens and their deltas; made once.
 
     Raises:
-        ModelError: no such weights belong to it.
+        ModelError: no such weights belong to the model.
     """
     labels = weight_labels(model)
     if name not in labels:
@@ -63,10 +62,10 @@ def adapt(model: LoadedModel, name: str) -> LoadedModel:
 
 
 def variant(model: LoadedModel, name: str) -> LoadedModel | None:
-    """The model as it was fine-tuned for one role; None: no such variant is shipped.
+    """A copy of the model fine-tuned for one role; None if no such variant is shipped.
 
     Raises:
-        ModelError: it was trained on other weights.
+        ModelError: the variant was trained on other weights.
     """
     names = {path.stem for path in VARIANTS.glob("*.safetensors")}
     return _adapt(model, VARIANTS, name) if name in names else None

@@ -1,8 +1,7 @@
-"""A tokenizer without what it adds or drops at the ends of a text.
+"""A tokenizer that adds and drops nothing at the ends of a text.
 
-SentencePiece-style tokenizers put a space before every text that they are given, and some drop white space
-at its ends. A segment of a prompt is no text of its own: with the added space the model would read another
-prompt than the whole text is.
+SentencePiece-style tokenizers put a space before every text, and some drop white space at its ends. For a
+segment of a prompt both are wrong: the model would read a different prompt.
 """
 
 import copy
@@ -12,19 +11,20 @@ from typing import Any
 from tokenizers import Tokenizer
 
 DROPPED = ("Prepend", "Strip", "WhitespaceSplit")
-#: In the place of WhitespaceSplit, which also drops white space at the ends: runs of it become one space.
+#: Replaces WhitespaceSplit, which also drops white space at the ends: runs of it become one space.
 ONE_SPACE = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
 LISTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
 
 
 def without_added_spaces(tokenizer: Any) -> Any:
-    """A tokenizer that reads a text as it stands within a longer one, and writes it back so.
+    """A tokenizer that encodes and decodes a text as part of a longer one.
 
     Args:
-        tokenizer: of transformers. One that is not backed by the ``tokenizers`` library stays as it is.
+        tokenizer: of transformers. One without the ``tokenizers`` library as its backend is returned as it
+        is.
 
     Returns:
-        A changed copy, or the tokenizer itself where it adds and drops nothing.
+        A changed copy, or the tokenizer itself if it adds and drops nothing.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
@@ -33,7 +33,7 @@ def without_added_spaces(tokenizer: Any) -> Any:
     original = json.dumps(state)
     splits = _has(state["pre_tokenizer"], "WhitespaceSplit") and _has(state["pre_tokenizer"], "Metaspace")
     for name in LISTS:
-        # Words that only white space separates would run into each other without it.
+        # Without it, words that only white space separates would be joined.
         exceptions = () if splits or name != "pre_tokenizer" else ("WhitespaceSplit",)
         state[name] = _plain(state[name], LISTS[name], exceptions)
     if splits:
@@ -41,7 +41,7 @@ def without_added_spaces(tokenizer: Any) -> Any:
         state["normalizer"] = {"type": "Sequence", "normalizers": parts}
     if json.dumps(state) == original:
         return tokenizer
-    # The components alone are taken over; the vocabulary need not be read again.
+    # Only the components are replaced; the vocabulary need not be read again.
     state["model"], state["added_tokens"], state["post_processor"] = _NO_MODEL, [], None
     plain, result = Tokenizer.from_str(json.dumps(state)), copy.deepcopy(tokenizer)
     for name in LISTS:
@@ -59,7 +59,7 @@ def _has(part: dict[str, Any] | None, kind: str) -> bool:
 
 
 def _plain(part: dict[str, Any] | None, parts: str, exceptions: tuple[str, ...]) -> dict[str, Any] | None:
-    """A component without what changes the ends of a text; None where nothing of it is left."""
+    """A component without the steps that change the ends of a text; None if no step remains."""
     if part is None or (part["type"] in DROPPED and part["type"] not in exceptions):
         return None
     if part["type"] == "Sequence":

@@ -1,6 +1,6 @@
-"""The weights and the tokenizer of a small Llama as a script that a page without a server can run.
+"""The weights and the tokenizer of a small Llama as a script for a page without a server.
 
-A page opened from a disk may load scripts and nothing else, so the numbers are text in one: bfloat16 as two
+A page opened from a disk may load scripts alone, so the script holds the numbers as text: bfloat16 as two
 planes of bytes (the upper ones, sign and exponent, repeat and compress), deflated, in base64. Nothing is
 rounded.
 """
@@ -22,7 +22,7 @@ LAYER = (
     "input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
     "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
 )  # fmt: skip
-#: What the script's forward pass computes, and no more: a key of the config, and the value it must have.
+#: Values of config keys that the script's forward pass requires.
 NEEDED = {
     "model_type": "llama", "hidden_act": "silu", "attention_bias": False, "mlp_bias": False,
     "tie_word_embeddings": True,
@@ -37,7 +37,7 @@ def script(tokens: Tokens, folder: Path = EMBEDDED) -> str:
         folder: the model in hub layout.
 
     Raises:
-        ModelError: its architecture or its numbers are not those that the script knows.
+        ModelError: the script does not support its architecture or dtype.
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     wrong = [f"{key} is {config.get(key)!r}" for key, value in NEEDED.items() if config.get(key) != value]
@@ -62,7 +62,7 @@ def script(tokens: Tokens, folder: Path = EMBEDDED) -> str:
 
 
 def _tokenizer(tokens: Tokens, folder: Path) -> dict[str, Any]:
-    """Vocabulary by id, merges by rank, and what stands around a prompt."""
+    """Vocabulary by id, merges by rank, and the ids around a prompt."""
     content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     ids = content["model"]["vocab"]
     return {

@@ -1,4 +1,4 @@
-"""What a forward pass of transformers can be made to do: own masks, stopping early, one layer alone."""
+"""Controls a forward pass of transformers: custom masks, stopping early, single layers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,26 +14,26 @@ from backend.records.model_info import BIASED
 
 
 class StoppedEarlyError(Exception):
-    """Raised inside a pass whose further layers nobody needs, and caught right outside of it."""
+    """Ends a pass whose further layers are not needed; caught right outside of it."""
 
 
 def masks_of(
     model: LoadedModel, visible: Tensor, positions: Tensor, *, in_place: bool = False
 ) -> Tensor | dict[str, Tensor]:
-    """An attention mask as the model's forward wants it.
+    """An attention mask for the model's forward.
 
-    A mask with four axes passes through transformers untouched, so a sliding window, which looks back a
-    number of positions, and a chunk, which ends at the multiples of one, have to be put into it here.
-    Additive, since the eager attention reads a boolean one wrongly.
+    Transformers passes a mask with four axes through, so a sliding window (a number of positions back) and
+    chunks (which end at multiples of a length) have to be added here. The mask is additive, since eager
+    attention misreads a boolean one.
 
     Args:
-        model: for the kinds of its layers, its window and its chunk.
+        model: for its layer kinds, window and chunk length.
         visible: (queries, keys) bool; the queries are the last of the keys.
         positions: (keys,) RoPE positions.
-        in_place: every token stands at the place of the cache that its position names, as in a plain pass.
+        in_place: every token's place in the cache is its position, as in a plain pass.
 
     Returns:
-        (1, 1, queries, keys), or such a mask for each kind of layer where there are several.
+        (1, 1, queries, keys), or one for each kind of layer if there are several.
 
     Raises:
         ModelError: its attention adds a bias by the places of the cache (ALiBi), which a mask cannot move.
@@ -65,14 +65,14 @@ def _additive(model: LoadedModel, visible: Tensor) -> Tensor:
 
 
 def layers_of(model: LoadedModel) -> nn.ModuleList:
-    """The model's decoder layers, whatever its family calls them."""
+    """The model's decoder layers, under whatever name."""
     lists = (m for m in model.module.modules() if isinstance(m, nn.ModuleList))
     return next(m for m in lists if len(m) == model.info.layers)
 
 
 @contextmanager
 def stop_after(model: LoadedModel, layer: int) -> Iterator[None]:
-    """Let a pass in the body end behind a layer; it then gives no logits."""
+    """End a pass in the body behind a layer; it then returns no logits."""
 
     def stop(*_: Any) -> None:
         raise StoppedEarlyError
@@ -90,7 +90,7 @@ def stop_after(model: LoadedModel, layer: int) -> Iterator[None]:
 
 @contextmanager
 def masked_at(model: LoadedModel, first: int, last: int, masks: Tensor | dict[str, Tensor]) -> Iterator[None]:
-    """Let layers ``first`` to ``last`` of a pass in the body look through other masks (:func:`masks_of`)."""
+    """Use other masks (:func:`masks_of`) at layers ``first`` to ``last`` of a pass in the body."""
     kinds = getattr(model.module.config.get_text_config(), "layer_types", None) or []
 
     def hook(layer: int) -> Any:
@@ -112,7 +112,7 @@ def masked_at(model: LoadedModel, first: int, last: int, masks: Tensor | dict[st
 @contextmanager
 def watch_attention(model: LoadedModel, layers: range) -> Iterator[list[Tensor]]:
     """Collect the attention probabilities, (rows, heads, queries, keys), of some layers in a pass in the
-    body, which ends behind the last of them. Uses the eager attention, the one that gives them."""
+    body, which ends behind the last of them. Uses eager attention, since others return none."""
     weights: list[Tensor] = []
 
     def keep(_module: Any, _inputs: Any, outputs: Any) -> None:
@@ -133,7 +133,7 @@ def watch_attention(model: LoadedModel, layers: range) -> Iterator[list[Tensor]]
 
 
 def why_not_layerwise(model: LoadedModel) -> str:
-    """Empty when the model's layers can be called one by one, else the reason why not."""
+    """Why the model's layers cannot be called one by one; empty if they can."""
     if model.info.layerwise:
         return ""
     return (

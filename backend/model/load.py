@@ -1,4 +1,4 @@
-"""Loading a causal language model and certifying that its keys can be moved."""
+"""Loads a causal language model and certifies that its keys can be moved."""
 
 import hashlib
 import os
@@ -42,7 +42,7 @@ class LoadedModel:
     rotation: Rotation
     info: ModelInfo
     links: Links | None = None  # link tokens that the weights were trained with
-    low_rank: LowRank | None = None  # of a variant that is made from a loaded model: what it adds to K and V
+    low_rank: LowRank | None = None  # of a variant of a loaded model: what its adapter adds to K and V
 
     @property
     def device(self) -> torch.device:
@@ -58,7 +58,7 @@ class LoadedModel:
         return KVCache(shape, self.dtype, self.device)
 
     def embed(self, ids: tuple[int, ...]) -> Tensor:
-        """Input embeddings (the papers' h at layer 1), (tokens, hidden), as descriptors are kept."""
+        """Input embeddings (the papers' h at layer 1), (tokens, hidden), in the dtype of descriptors."""
         table: Tensor = self.module.get_input_embeddings().weight.detach()
         rows = table[torch.tensor(ids, dtype=torch.long).to(table.device, non_blocking=True)]
         return rows.to(descriptor_dtype(table.dtype, table.device))
@@ -147,7 +147,7 @@ def load_model(
             if not placement and getattr(config, "quantization_config", None):
                 placement = {
                     "device_map": {"": target}
-                }  # rounded weights do not all go elsewhere once they are read
+                }  # not all quantised weights can be moved after loading
             module = AutoModelForCausalLM.from_pretrained(
                 source,
                 config=config,
@@ -171,7 +171,7 @@ def load_model(
 
 
 def is_shipped(name: str) -> bool:
-    """Whether a name means a model that ships with the lab, with link tokens or without."""
+    """Whether a name is that of a model that ships with the lab, with or without link tokens."""
     return name.strip().partition("+")[0] in SHIPPED
 
 
@@ -199,15 +199,14 @@ def _loading_failed(name: str, local: bool, error: Exception) -> str:
 def wrap_model(
     module: Any, tokenizer: Any, *, name: str, source: str = "", links: Links | None = None
 ) -> LoadedModel:
-    """Certify a module that is already in memory and put its facts together. ``links`` belong to its
-    weights."""
+    """Certify a module in memory and collect its facts. ``links``: of its weights."""
     config = module.config.get_text_config()
     home, kind = home_of(module), dtype_of(module)
     heads = int(config.num_attention_heads)
     layers, kv_heads, head_dim = _cache_shape(module, name)
     try:
         certificate, rotation = certify(module, (layers, 1, kv_heads, head_dim))
-    except Exception as error:  # whatever a family keeps beside keys and values
+    except Exception as error:  # a family may cache something else than keys and values
         raise ModelError(
             f"The model {name!r} ({type(module).__name__}) cannot read with the lab's cache of keys and "
             f"values ({type(error).__name__}: {' '.join(str(error).split())[:120]}). The lab needs a decoder "
@@ -239,18 +238,18 @@ def wrap_model(
 
 @torch.inference_mode()
 def _cache_shape(module: Any, name: str) -> tuple[int, int, int]:
-    """Layers, KV heads and head size, read off the cache that the model itself makes of two tokens: the
-    configuration names them in many ways, and some architectures keep something else.
+    """Layers, KV heads and head size, from the cache that the model itself makes for two tokens:
+    configurations name them in many ways, and some architectures cache something else.
 
     Raises:
-        ModelError: the layers do not all keep keys and values of one shape.
+        ModelError: the layers do not all cache keys and values of one shape.
     """
     ids = torch.ones(1, 2, dtype=torch.long, device=home_of(module))
     count = int(module.config.get_text_config().num_hidden_layers)
     cache, cause = None, "it has none"
     try:
         cache = made_cache(module(input_ids=ids, use_cache=True))
-    except Exception as error:  # whatever an architecture needs that a plain forward does not give
+    except Exception as error:  # an architecture may need other inputs
         cause = f"it cannot read two tokens: {' '.join(str(error).split())[:120]}"
     layers = list(getattr(cache, "layers", ()))
     tensors = [getattr(layer, part, None) for layer in layers for part in ("keys", "values")]
@@ -271,9 +270,9 @@ def _cache_shape(module: Any, name: str) -> tuple[int, int, int]:
 
 
 def _context_tokens(config: Any) -> int:
-    """How many tokens may be read. Never past the length where ``longrope`` switches its frequencies, since
-    keys from either side of the switch cannot be moved across it (``dynamic`` switches at the limit), nor
-    where Llama 4's temperature tuning begins, which goes by places of the cache: also those of padding."""
+    """The most tokens of a prompt and its answer. At most the length at which ``longrope`` switches
+    frequencies, since keys cannot be moved across the switch (``dynamic`` switches at the limit), and below
+    the start of Llama 4's temperature tuning, which counts places of the cache, including padding."""
     names = ("max_position_embeddings", "max_seq_len", "seq_length")
     limit = next((int(value) for value in (getattr(config, name, None) for name in names) if value), 2048)
     rope = getattr(config, "rope_parameters", None) or {}

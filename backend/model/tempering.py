@@ -2,8 +2,8 @@
 
 With scores s over the tempered places and o over all others, temperature T and scale S, a query's weights
 are softmax([S * logsumexp(s / T), logsumexp(o)]) over the two groups, and softmax(s / T) within the first.
-That is ordinary attention with s / T + (S - 1) * logsumexp(s / T) in the place of s, so whatever attention
-the model uses gets a mask that adds the difference.
+That is ordinary attention with s / T + (S - 1) * logsumexp(s / T) instead of s, so the model's own attention
+gets an additive mask with the difference.
 """
 
 from collections.abc import Iterator
@@ -23,10 +23,10 @@ TEMPERED = "kvlab_tempered"
 
 @contextmanager
 def temper_attention(model: LoadedModel, cache: KVCache) -> Iterator[None]:
-    """While this is open, passes over the cache temper what its rows say; nothing changes where none does.
+    """Temper attention in the body's passes over a cache, as its rows' ``tempers`` say.
 
     Raises:
-        ModelError: this family's attention cannot be exchanged.
+        ModelError: this family's attention cannot be replaced.
     """
     if not any(cache.tempers):
         yield
@@ -65,7 +65,7 @@ def temper_mask(
     """The additive mask (rows, heads, new, places) that tempers attention.
 
     Args:
-        query: (rows, heads, new, head_dim), rotated; the last ``new`` of the places.
+        query: (rows, heads, new, head_dim), rotated; of the last ``new`` places.
         key: (rows, kv_heads, places, head_dim), rotated.
         mask: (rows or 1, heads or 1, new, places), bool or additive; None: causal.
         scale: of the scores.
