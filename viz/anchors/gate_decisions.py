@@ -1,4 +1,4 @@
-"""The gate's decision in words: what was compared, how it came out, and what follows (KVCOMM, Eq. 5)."""
+"""The gate's decision in words: the comparison, its result and the verdict (KVCOMM, Eq. 5)."""
 
 import math
 
@@ -10,7 +10,7 @@ from viz.base.html import render
 
 
 def distinct(a: float, b: float) -> tuple[str, str]:
-    """Two numbers with as many decimals, at least two, as it takes to see which is larger."""
+    """Two numbers with enough decimals, at least two, to show which is larger."""
     for digits in range(2, 18):
         pair = f"{a:.{digits}f}", f"{b:.{digits}f}"
         if a == b or pair[0] != pair[1]:
@@ -19,7 +19,7 @@ def distinct(a: float, b: float) -> tuple[str, str]:
 
 
 def decision_words(gate: GateDecision) -> tuple[str, ...]:
-    """Sentences: the candidates, the comparison, the verdict. The last one always states the decision."""
+    """Sentences: the candidates, the comparison, the verdict. The last one states the decision."""
     verdict = (
         "So it is shared: its KV may be copied and corrected."
         if gate.shareable
@@ -58,7 +58,7 @@ def decision_words(gate: GateDecision) -> tuple[str, ...]:
 
 
 def decision_panel(record: RunRecord, agent: int, method: str) -> Panel:
-    """Every placeholder's decision in words, and what the agent did in the end."""
+    """Every placeholder's decision in words, and the agent's outcome."""
     title = "What did the gate say, in words?"
     outcome = record.outcome(agent, method)
     refused = [

@@ -1,4 +1,4 @@
-"""What anchors take in memory, by their number and length, and what packing them costs (Fig. A.1, 6.4.5)."""
+"""Memory of anchors by their number and length, and the cost of packing (Fig. A.1, 6.4.5)."""
 
 from typing import Any
 
@@ -84,7 +84,7 @@ def memory_by_pool(record: RunRecord, method: str) -> FigureView:
 
 
 def _place_words(record: RunRecord, method: str, pools: list[tuple[PoolState, PoolView]]) -> str:
-    """Where the offsets wait, when the method was asked to move some."""
+    """Where the offsets are stored, if the method was configured to move some."""
     on_device = next((m.options.get("on_device", 0) for m in record.request.methods if m.label == method), 0)
     if not on_device:
         return ""
@@ -174,7 +174,7 @@ def codec_view(record: RunRecord, method: str) -> FigureView:
     largest = max(v.largest_error for _, v in pairs)
     share = percent(sum(int(v.stored_bytes.sum()) for _, v in pairs), int(weight.sum()))
     if codec == "half" and not largest:
-        codec = "none"  # the model's own numbers have 16 bits: nothing was packed
+        codec = "none"  # the model's offsets have 16 bits already: nothing was packed
     codec_text = {
         "none": "offsets are kept as they were computed",
         "half": f"kept in half precision in {share} of the bytes (largest error {number(largest)})",

@@ -1,4 +1,4 @@
-"""What KVCOMM decided and on what ground: the gate, the anchors' weights, the pools."""
+"""KVCOMM's decisions and their reasons: the gate, the anchors' weights, the pools."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def _gate_title(record: RunRecord, method: str) -> str:
 
 
 def gate_view(record: RunRecord, agent: int, method: str) -> FigureView:
-    """Per placeholder: how evenly the anchors weigh, against the most that is allowed."""
+    """Per placeholder: the entropy of the anchors' weights beside the gate's threshold."""
     title = _gate_title(record, method)
     columns = (
         "placeholder",
@@ -129,7 +129,7 @@ def _decision(gate: GateDecision) -> str:
 
 
 def weights_view(record: RunRecord, agent: int, method: str) -> FigureView:
-    """Which earlier texts the gate weighed; the mix itself has weights of its own, token by token."""
+    """The anchors' weights at the gate; the mix has weights of its own, token by token."""
     title = "Which earlier texts does the gate compare this one with?"
     columns = ("placeholder", "anchor", "gate weight (share)", "distance", "anchor text")
     gates = [g for g in record.outcome(agent, method).gate if g.weights]
@@ -212,7 +212,7 @@ def pool_table(record: RunRecord, method: str) -> Markup:
 
 
 def _anchors(record: RunRecord, pool: PoolState) -> list[tuple[Any, ...]]:
-    """A row for each anchor: number, tokens, uses, who saw its offset, bytes, start of its text."""
+    """A row for each anchor: number, tokens, uses, agents with its offset, bytes, start of its text."""
     view = next(
         (v for v in record.pool_views if (v.method, v.placeholder) == (pool.method, pool.placeholder)), None
     )

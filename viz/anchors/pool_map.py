@@ -1,4 +1,4 @@
-"""A map of a pool's anchors and the text at hand: PCA at once, UMAP when it is ready."""
+"""A map of a pool's anchors and this run's text: PCA at once, UMAP when it is ready."""
 
 from typing import Any
 
@@ -15,14 +15,14 @@ from viz.base.format import number, percent, plot_text, plural
 from viz.base.subplots import two_panels
 from viz.base.theme import MAGNITUDE, SLOT_COLOURS
 
-FEWEST_FOR_UMAP = 5  # texts; its graph of neighbours says nothing below
+FEWEST_FOR_UMAP = 5  # texts; below, its graph of neighbours is meaningless
 Layout = NDArray[np.float32]
 
 
 def mapped_pool(
     record: RunRecord, agent: int, method: str, span: str | None = None
 ) -> tuple[PoolState, PoolView] | None:
-    """The pool to map: the selected placeholder's, else the first that this agent's gate looked at."""
+    """The pool to map: the selected placeholder's, else the first of this agent's gate."""
     pools = {p.placeholder: (p, v) for p, v in pools_of(record, method)}
     names = [span, *(g.placeholder for g in record.outcome(agent, method).gate), *pools]
     return next((pools[name] for name in names if name in pools), None)
@@ -49,7 +49,7 @@ def anchor_map(
 ) -> FigureView:
     """Where the current text lies among the anchors.
 
-    ``umap``: its layout, why there is none, or None while it is not there yet.
+    ``umap``: its layout, the reason why there is none, or None while it is being computed.
     """
     title = "Where does this text lie among the anchors?"
     columns = (
@@ -102,7 +102,7 @@ def anchor_map(
 
 
 def _texts(pool: PoolState, view: PoolView, gate: GateDecision | None) -> list[dict[str, Any]]:
-    """What is known of every point, in the order of the points."""
+    """Number, text, role, weight and distance of every point, in the order of the points."""
     weights = {}
     if gate is not None:
         weights = {
@@ -163,7 +163,7 @@ def _draw(drawing: go.Figure, index: int, layout: Layout, texts: list[dict[str, 
 
 
 def _nearest(view: PoolView, texts: list[dict[str, Any]]) -> str:
-    """Which anchor is nearest to this text by the coordinates themselves."""
+    """The anchor nearest to this text by the full coordinates, in words."""
     place = next((i for i, t in enumerate(texts) if t["own"]), None)
     if place is None or len(texts) < 2:
         return "this text is not on the map, or stands alone."

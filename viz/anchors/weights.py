@@ -13,7 +13,7 @@ from viz.base.format import number, plot_text, plural
 from viz.base.subplots import span_words, two_panels
 from viz.base.theme import MAGNITUDE
 
-MAX_ROWS = 16  # anchors drawn; the lightest others are summed into one row
+MAX_ROWS = 16  # anchors drawn; the lightest are summed into one row
 SAME = 1e-6
 Floats = NDArray[np.float32]
 
@@ -101,7 +101,7 @@ def weights_by_layer(record: RunRecord, agent: int, method: str, span: str | Non
 
 
 def varies(by_layer: FigureView) -> bool:
-    """Does any anchor weigh differently at some layer? Under most profiles none does."""
+    """Whether any anchor's weight differs between layers; under most profiles none does."""
     weights: dict[tuple[Any, ...], set[float]] = {}
     for row in by_layer.rows:
         weights.setdefault(row[:3], set()).add(row[-1])
@@ -130,14 +130,14 @@ def _select(record: RunRecord, agent: int, method: str, span: str | None) -> tup
 
 
 def _sides(keys: Floats, values: Floats) -> list[tuple[str, Floats]]:
-    """Keys and values, or both as one where they are alike."""
+    """Keys and values, or one entry for both if they are equal."""
     if np.allclose(keys, values, atol=SAME):
         return [("keys and values", keys)]
     return [("keys", keys), ("values", values)]
 
 
 def _frame(mix: Mix, panels: int) -> tuple[go.Figure, list[str], NDArray[np.int64]]:
-    """An empty figure, the rows' labels, and the anchors that get a row of their own, heaviest first."""
+    """An empty figure, the rows' labels, and the anchors with a row of their own, heaviest first."""
     order = np.argsort(-mix.keys_by_token.mean(axis=1), kind="stable")
     top = order[: MAX_ROWS if len(order) > MAX_ROWS + 1 else len(order)]
     labels = [f"#{mix.anchors[i]}" for i in top]
@@ -152,7 +152,7 @@ def _frame(mix: Mix, panels: int) -> tuple[go.Figure, list[str], NDArray[np.int6
 
 
 def _rows(weights: Floats, top: NDArray[np.int64]) -> Floats:
-    """The kept anchors' rows, and the sum of the others' if there are any."""
+    """The top anchors' rows, and the sum of the others if there are any."""
     if len(top) == len(weights):
         return weights[top]
     others = np.setdiff1d(np.arange(len(weights)), top)

@@ -20,7 +20,7 @@ Floats = NDArray[np.float32]
 def _slot(
     record: RunRecord, probed: dict[str, AttentionProbe], method: str, span: str | None
 ) -> Region | None:
-    """The slot that is selected on the page, else the one whose heads differ most from dense's."""
+    """The slot selected on the page, else the one whose heads differ most from dense's."""
     probe = probed[method]
     sides = [part for part in regions(record, probe) if part.slot]
     matches = [part for part in sides if probe.regions[part.members[0]] == span]
@@ -255,7 +255,7 @@ def token_difference(record: RunRecord, agent: int, query: str) -> FigureView:
 
 
 def _largest(values: Floats) -> tuple[Floats, NDArray[np.int64], int]:
-    """Pooled columns that keep the value of the largest size, with its sign; see :func:`pool_columns`."""
+    """Pooled columns with the value of largest magnitude, signed; see :func:`pool_columns`."""
     high, starts, width = pool_columns(values)
     low = -pool_columns(-values)[0]
     return np.where(high >= -low, high, low).astype(np.float32), starts, width

@@ -1,8 +1,7 @@
-"""What a generated token was read off: attention to the template, the question and each slot, beside dense.
+"""A generated token's attention to the template, the question and each slot, beside dense.
 
-The judge study's Fig. 3 and 8. A query's attention sums to one over everything before it; what a method
-leaves unchanged in its cache it may still leave unread, so these figures say where a verdict came from, not
-whether it is right.
+The judge study's Fig. 3 and 8. A query's attention sums to one over everything before it. The figures show
+where a verdict came from, not whether it is right.
 """
 
 from typing import Any
@@ -28,13 +27,13 @@ def views(record: RunRecord, agent: int, method: str, span: str | None = None) -
 
 
 def slot_views(record: RunRecord, agent: int) -> tuple[FigureView, ...]:
-    """Of these the coarse ones: how much each region gets."""
+    """The coarse figures: attention to each region."""
     queries = [query for query in QUERIES if probes(record, agent, query)]
     return tuple(mass_by_slot(record, agent, query) for query in queries or ["first"])
 
 
 def closer_views(record: RunRecord, agent: int, method: str) -> tuple[FigureView, ...]:
-    """And the others: by layer, by head and by token."""
+    """The detailed figures: by layer, by head and by token."""
     queries = [query for query in QUERIES if probes(record, agent, query)]
     return tuple(view for query in queries for view in _detail_views(record, agent, method, query))
 
@@ -51,7 +50,7 @@ def _detail_views(
 
 
 def _token(probed: dict[str, AttentionProbe], looks: dict[str, MethodStyle]) -> str:
-    """Which token each method generated there, in words; empty where all the same."""
+    """The token that each method generated, in words; empty if all are equal."""
     texts = {p.token for p in probed.values()}
     if len(texts) < 2:
         return ""
@@ -60,7 +59,7 @@ def _token(probed: dict[str, AttentionProbe], looks: dict[str, MethodStyle]) -> 
 
 
 def mass_by_slot(record: RunRecord, agent: int, query: str) -> FigureView:
-    """How much each region gets, mean over layers and heads (judge study, Fig. 3)."""
+    """Attention to each region, mean over layers and heads (judge study, Fig. 3)."""
     key, title = f"attention_slots_{query}", f"{QUERIES[query]}: what was it read off?"
     columns = ("method", "token", "region", "attention (share, mean over layers and heads)")
     probed, looks = probes(record, agent, query), words.styles(record)

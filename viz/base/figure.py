@@ -21,10 +21,10 @@ MAX_COLUMNS = 512
 
 @dataclass(frozen=True)
 class FigureView:
-    """What a page shows of one question: words, figure and the table behind it.
+    """One question's view on a page: words, figure and the table behind it.
 
     ``title`` is a question or a finding, ``how_to_read`` and ``finding`` one sentence each; ``columns``
-    name their units. ``rows`` is empty when there was nothing to draw, and ``finding`` then says why.
+    name their units. ``rows`` is empty if there is nothing to draw, and ``finding`` then says why.
     """
 
     key: str
@@ -55,8 +55,8 @@ class FigureView:
 
 @dataclass(frozen=True)
 class Panel:
-    """A piece of HTML in the place of a figure; escaped in a card unless it is :class:`Markup`. ``finding``:
-    one sentence that is there while the panel is folded, too."""
+    """A piece of HTML instead of a figure; escaped in a card unless it is :class:`Markup`. ``finding``: one
+    sentence, also shown while the panel is folded."""
 
     key: str
     title: str
@@ -70,7 +70,7 @@ def figure(height: int = 320, **layout: Any) -> go.Figure:
 
 
 def hatch(shape: str) -> dict[str, Any]:
-    """A bar's pattern over its own colour: the second channel beside colour."""
+    """A bar's pattern over its colour, so that colour is not the only sign."""
     return {
         "shape": shape,
         "fillmode": "overlay",
@@ -81,7 +81,7 @@ def hatch(shape: str) -> dict[str, Any]:
 
 
 def interval(values: Any, low: Any, high: Any, **look: Any) -> dict[str, Any]:
-    """Error bars around each value, from ``low`` to ``high``; none where an end is not known."""
+    """Error bars around each value, from ``low`` to ``high``; none if an end is not finite."""
     middle, bottom, top = (np.asarray(part, dtype=float) for part in (values, low, high))
     below, above = (
         np.where(np.isfinite(reach), np.maximum(0, reach), 0) for reach in (middle - bottom, top - middle)
@@ -118,8 +118,7 @@ def pool_columns(
     """Keep the largest value of neighbouring columns until at most ``limit`` columns are left.
 
     Returns:
-        the pooled ``(rows, columns)`` float32 array, the first token of every column, and the number
-        of tokens per column.
+        the pooled (rows, columns) float32 array, the first token of each column, and the tokens per column.
     """
     tokens = values.shape[1]
     width = max(1, -(-tokens // limit))

@@ -1,4 +1,4 @@
-"""Numbers and names as a person reads them, and the little HTML everything shares."""
+"""Numbers and names in words, and escaping for HTML and figures."""
 
 import math
 import unicodedata
@@ -16,7 +16,7 @@ from backend.records.run import ACTIONS, Outcome, RunRecord
 from viz.base.theme import MethodStyle, method_styles
 
 NONE = "–"
-TINY = 1e-6  # what is smaller is shown as smaller than this
+TINY = 1e-6  # smaller values are shown as smaller than this
 #: What an outcome's state is called on the page.
 STATE_WORDS = {
     "dense": "computed",
@@ -35,12 +35,12 @@ def escape(text: object) -> str:
 
 
 def plot_text(text: object) -> str:
-    """Any text, safe inside a figure: Plotly reads a few tags and knows few entities."""
+    """Any text, safe inside a figure: Plotly interprets a few tags and entities."""
     return str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Two or three significant digits, without an exponent up to 10 million; what is tiny only as such."""
+    """``digits`` significant digits, without an exponent up to 10 million; tiny values as a bound."""
     if value is None or not math.isfinite(value):
         return NONE
     if value == 0:
@@ -121,7 +121,7 @@ def visible(text: str) -> str:
             out.append(marks[letter])
         elif kind[0] in "CZ":
             out.append(f"\\u{ord(letter):04x}")
-        else:  # a mark that would sit on the letter before it gets a circle of its own
+        else:  # a combining mark at the start gets a circle to combine with
             out.append(f"◌{letter}" if kind in ("Mn", "Me") and not out else letter)
     return "".join(out)
 
@@ -137,22 +137,22 @@ def dense_label(record: RunRecord) -> str:
 
 
 def others(record: RunRecord) -> tuple[str, ...]:
-    """Every label but dense."""
+    """All labels but dense's."""
     return record.labels[1:]
 
 
 def agent_name(pipeline: Pipeline, agent: int) -> str:
-    """An agent's name, also when the pipeline does not know it."""
+    """An agent's name; a default if the pipeline does not have it."""
     return next((a.name for a in pipeline.agents if a.id == agent), f"Agent {agent}")
 
 
 def agent_role(pipeline: Pipeline, agent: int) -> str:
-    """What an agent does, in its own words."""
+    """An agent's role as the pipeline states it."""
     return next((a.role for a in pipeline.agents if a.id == agent), "")
 
 
 def agent_weights(pipeline: Pipeline, agent: int) -> str:
-    """The other weights that an agent runs on; empty: the model's own."""
+    """The weights that an agent runs on, if not the model's own; else empty."""
     return next((a.model for a in pipeline.agents if a.id == agent), "")
 
 
@@ -193,7 +193,7 @@ def part_words(pipeline: Pipeline, part: Part) -> str:
 
 
 def exact_words(pipeline: Pipeline, exact: str) -> str:
-    """What a column's repaired parts are, in words, with the agent that reads them; empty without any."""
+    """A column's repaired parts in words, with the agent that reads them; empty without any."""
     parts = exact_parts(exact)
     if not parts:
         return ""
@@ -202,7 +202,7 @@ def exact_words(pipeline: Pipeline, exact: str) -> str:
 
 
 def action_counts(outcome: Outcome) -> dict[str, int]:
-    """Tokens by what happened to them at most layers (ties: the stronger intervention)."""
+    """Numbers of tokens by their action at most layers."""
     codes = main_actions(outcome)
     return {name: int(np.count_nonzero(codes == code)) for code, name in enumerate(ACTIONS)}
 
@@ -219,13 +219,13 @@ def total_ttft(record: RunRecord, label: str) -> float:
 
 
 def cached_ttft(record: RunRecord, label: str) -> float:
-    """The same without what encoded missing texts: what the method takes once every text has its cache."""
+    """The same without encoding missing texts: the time once every text is cached."""
     timings = [record.outcome(agent, label).timing for agent in record.agents]
     return sum(max(0.0, t.ttft_ms - t.parts_ms.get("base", 0.0)) for t in timings)
 
 
 def times_words(first: float, cached: float, reference: float, name: str = "the full read") -> str:
-    """A method's time beside that of ``name``: once its texts are cached, and the first time."""
+    """A method's times beside that of ``name``: once its texts are cached, and the first time."""
     first_words = f"{milliseconds(first)} ({ratio(first, reference)} {name})"
     if milliseconds(cached) == milliseconds(first):
         return first_words
@@ -242,7 +242,7 @@ def main_actions(outcome: Outcome) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def reused_anything(outcome: Outcome) -> bool:
-    """Did any token's KV come from a cache?"""
+    """Whether any token's KV came from a cache."""
     return bool(((outcome.actions == 1) | (outcome.actions == 2)).any())
 
 

@@ -53,8 +53,8 @@ def curve(
     width: float = 2,
     **more: Any,
 ) -> None:
-    """A line with marks. ``axis``: ``""`` or ``"2"``, one of two panels, of which the first names it;
-    ``hover``: what the pointer says below the name."""
+    """A line with marks. ``axis``: ``""`` or ``"2"``, one of two panels; the first is in the legend.
+    ``hover``: the tooltip below the name."""
     if axis is not None:
         panel = {"showlegend": axis == "", "xaxis": f"x{axis}", "yaxis": f"y{axis}"}
         more = {"legendgroup": name} | panel | more
@@ -124,10 +124,10 @@ def mark_spans(drawing: go.Figure, record: RunRecord, prompt: Prompt, tokens: in
         for span in prompt.spans
         if span.kind == "placeholder" and (span.end - span.start) > 0.05 * tokens
     ]  # fmt: skip
-    # All at once: each call that adds one checks all that are there again, which took a fifth of the
-    # server's time with a hundred visitors.
+    # In one call: each call validates all shapes again, which took a fifth of the server's time with a
+    # hundred visitors.
     drawing.update_layout(
         shapes=[*drawing.layout.shapes, *borders],
         annotations=[*drawing.layout.annotations, *names],
-        xaxis={"range": [-0.5, tokens - 0.5]},  # by which the page sees how much room a name has
+        xaxis={"range": [-0.5, tokens - 0.5]},  # the page derives the room for names from it
     )

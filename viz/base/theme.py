@@ -1,7 +1,7 @@
-"""The one palette and the one type scale, as CSS variables and as Plotly layout.
+"""The palette and the type scale, as CSS variables and as Plotly layout.
 
-Action colours and method colours mean the same on every page. Figures use one set of mid tones that
-reads on a light and on a dark page; HTML has a value for each.
+Action and method colours mean the same on every page. Figures use one set of mid tones for light and dark
+pages; HTML has a value for each.
 """
 
 from collections.abc import Mapping, Sequence
@@ -244,7 +244,7 @@ def stylesheet() -> str:
 
 
 def _reading_rules(lanes: int = 8) -> str:
-    """A prompt's text takes the colouring of the lane whose radio button is on."""
+    """Rules that colour a prompt's text like the lane whose radio button is on."""
     marks = {1: ("reused", "solid"), 2: ("corrected", "dashed"), 3: ("recomputed", "double")}
     rules = []
     for code, (name, line) in marks.items():

@@ -1,4 +1,4 @@
-"""A judge that reads densely only where two verdicts disagree: of one problem in words, of many a table."""
+"""A judge that reads densely only where two verdicts disagree: one problem in words, many as a table."""
 
 from markupsafe import Markup
 
@@ -27,7 +27,7 @@ HEADS = (
 
 
 def gate_words(judged: Judged) -> Markup:
-    """What every pair of verdicts on one problem comes to, and the cheapest that ends as the full read."""
+    """The results of all pairs of verdicts on one problem, and the cheapest that ends as the full read."""
     lines = _lines(judged)
     if not lines:
         return html("Reading densely where two verdicts disagree: {}", NONE)
@@ -67,7 +67,7 @@ def gate_panel(judged: Judged) -> Panel:
 
 
 def _lines(judged: Judged) -> list[DisagreementLine]:
-    """Every pair of verdicts that reuse and that anybody could ask, those that keep most first, of these the
+    """All pairs of verdicts with reuse, without oracles; those that keep most selections first, then the
     cheapest."""
     seers = {choice.label for choice in judged.request.methods if choice.name in ORACLES}
     reused = {o.method for row in judged.rows for o in row.outcomes if o.reused_tokens} - seers

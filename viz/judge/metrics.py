@@ -1,4 +1,4 @@
-"""What reuse did to a judge: the paper's table, flips beside accuracy, slots taken, questions in the plane.
+"""How reuse changes a judge: the paper's table, flips beside accuracy, selected slots, a map of questions.
 
 Source: judge study, Table 1, Fig. 7, A.2.
 """
@@ -31,7 +31,7 @@ def views(
     counts: Sequence[Counted],
     umap: NDArray[np.float32] | str | None = None,
 ) -> tuple[FigureView | Panel, ...]:
-    """Everything about a batch. ``table`` and ``counts`` are :func:`backend.records.judge_summary.table` and
+    """All views of a batch. ``table`` and ``counts`` are :func:`backend.records.judge_summary.table` and
     :func:`~backend.records.judge_summary.counted` of it; ``umap`` as in :func:`question_map`."""
     orders = tuple(dict.fromkeys(line.order for line in table.lines))
     return (
@@ -64,7 +64,7 @@ def change_words(share: Share) -> str:
 
 
 def finding(table: JudgeTable) -> str:
-    """What the table comes to: the largest loss of consistency, what took its place, the final answers."""
+    """The table in a sentence: the largest loss of consistency, what replaced it, the final answers."""
     lines = [x for x in table.lines if x.jcr.of and x.method != table.lines[0].method]
     if not lines:
         return "Only the full read was asked, and the full read agrees with itself."
@@ -373,7 +373,7 @@ def question_map(
 
 
 def _neighbours(points: NDArray[np.float32], shares: NDArray[np.float64]) -> str:
-    """Is a question's share like its nearest neighbour's, more than like anybody's?"""
+    """How much a question's share differs from its nearest neighbour's, and from any question's."""
     if not np.ptp(shares):
         return (
             f"All {len(shares)} questions keep the same share of selections: there is nothing to tell apart."

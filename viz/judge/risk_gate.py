@@ -10,7 +10,7 @@ from viz.base.figure import FigureView, empty_view, figure, interval
 from viz.base.format import listing, number, percent, plot_text, plural
 from viz.base.theme import DASHES, SYMBOLS, method_styles
 
-BARE = "#8b95a1"  # what no gate at all would give
+BARE = "#8b95a1"  # without a gate
 EVERY_COLOUR = "#8b95a1"
 PAPER_AUC = 0.82
 
@@ -52,7 +52,7 @@ def _exclusions(record: RiskRecord) -> str:
 
 
 def roc_view(record: RiskRecord) -> FigureView:
-    """Receiver operating characteristic of every target, on problems that its training did not see."""
+    """Receiver operating characteristic of every target, on held-out problems."""
     title = "Can a gate tell beforehand which verdicts survive reuse?"
     columns = (
         "gate",
@@ -148,8 +148,8 @@ def trade_view(record: RiskRecord, threshold: float | None = None, gate: str = E
 
     Args:
         record: a training.
-        threshold: where to mark the lines; the gate's own when absent.
-        gate: whose scores decide: ``EVERY``, or a method's label, which then decides for that one alone.
+        threshold: to mark on the lines; by default the gate's own.
+        gate: ``EVERY``, or a method's label, whose gate decides for that method alone.
     """
     title = "How much reuse can be kept for how much consistency?"
     columns = (
@@ -210,7 +210,7 @@ def trade_view(record: RiskRecord, threshold: float | None = None, gate: str = E
 
 
 def weights_view(record: RiskRecord) -> FigureView:
-    """What the gates go by."""
+    """The gates' weights by feature."""
     title = "What does the gate go by?"
     columns = ("gate", "feature", "meaning", "weight", "mean", "spread")
     tests, looks = _tests(record), _looks(record)

@@ -1,8 +1,7 @@
-"""One judged problem: orders by methods, what was selected in each, and which slots the judge took.
+"""One judged problem: the selection under every order and method, and the slots that the judge took.
 
-Selections are the candidates' own numbers, whatever slot they stood in. Everything is compared with dense in
-the same order (judge study, Section 5): dense changes its own mind with the order too, and that is no fault
-of reuse.
+Selections are candidates' numbers, independent of their slots. All are compared with dense in the same order
+(judge study, Section 5), since dense itself depends on the order.
 """
 
 from collections import Counter
@@ -17,7 +16,7 @@ from viz.base.theme import MethodStyle, method_styles
 from viz.run.verdict import Tone
 
 SLOTS = 6  # colours of candidates
-ORACLES = ("oracle", "oracle_k")  # they look at dense's cache, so nobody could repair with them
+ORACLES = ("oracle", "oracle_k")  # they use dense's cache, so they are no repair
 
 
 def looks_of(row: JudgedProblem, request: JudgeRequest) -> dict[str, MethodStyle]:
@@ -40,7 +39,7 @@ def order_words(label: str) -> str:
 
 
 def slot_words(row: JudgedProblem, label: str) -> str:
-    """An order's name, with the candidate in each slot: a judge writes the slot's number."""
+    """An order's name, with the candidate in each slot, since a judge writes the slot's number."""
     layout = next(o.layout for o in row.outcomes if o.order == label)
     return f"{order_words(label)} (slots hold {' '.join(map(str, layout))})"
 
@@ -56,7 +55,8 @@ def selection_words(outcome: JudgeOutcome) -> str:
 
 
 def tone(row: JudgedProblem) -> Tone:
-    """Did any method part from dense, in the selection beyond a near tie or in the final answer alone?"""
+    """Whether any method differs from dense, in the selection beyond a near tie or in the final answer
+    alone."""
     changes = [o for o in row.outcomes if o.consistent is False]
     if any(not o.near_tie for o in changes) or any(o.consistent and not o.same_answer for o in row.outcomes):
         return "changed"
@@ -65,7 +65,7 @@ def tone(row: JudgedProblem) -> Tone:
 
 
 def sentence(row: JudgedProblem, request: JudgeRequest) -> Markup:
-    """Did reuse change the verdict?"""
+    """Whether reuse changed the verdict, in a sentence."""
     looks, orders, dense = looks_of(row, request), orders_of(row), _dense(row)
     changed: dict[str, list[JudgeOutcome]] = {}
     for outcome in row.outcomes:
@@ -128,7 +128,7 @@ def sentence(row: JudgedProblem, request: JudgeRequest) -> Markup:
 
 
 def _change_words(changed: list[JudgeOutcome]) -> str:
-    """What the changed selections took: none is another thing than another candidate."""
+    """What the changed selections took: no candidate, another one, or unreadable."""
     counts = Counter(o.change for o in changed)
     words: dict[Change, str] = {
         "none": "took none of them", "another": "took another candidate", "unread": "cannot be read",
@@ -140,7 +140,7 @@ def _change_words(changed: list[JudgeOutcome]) -> str:
 def _rewritten(
     looks: Mapping[str, MethodStyle], orders: Mapping[str, Mapping[str, JudgeOutcome]], dense: str
 ) -> Markup:
-    """Of judges that write an answer of their own and select none."""
+    """The sentence for judges that write their own answer and select none."""
     changed = [
         (o, by[dense])
         for by in orders.values()
@@ -161,7 +161,7 @@ def _rewritten(
 
 
 def baseline(row: JudgedProblem) -> Markup:
-    """Dense's own order sensitivity, before any claim about reuse."""
+    """How dense itself depends on the order, in a sentence."""
     dense, orders = _dense(row), orders_of(row)
     selections = [by[dense].selected for by in orders.values()]
     if all(c is None for c in selections) and len({by[dense].answer for by in orders.values()}) == 1:
@@ -188,7 +188,7 @@ def baseline(row: JudgedProblem) -> Markup:
 
 
 def remedy(row: JudgedProblem, request: JudgeRequest) -> Markup:
-    """What keeps dense's selection, and at what cost."""
+    """The cheapest method that keeps dense's selection, in a sentence."""
     looks, dense = looks_of(row, request), _dense(row)
     oracles = [choice.label for choice in request.methods if choice.name in ORACLES]
     candidates = []
@@ -220,7 +220,7 @@ def remedy(row: JudgedProblem, request: JudgeRequest) -> Markup:
 
 
 def _readers(row: JudgedProblem, looks: Mapping[str, MethodStyle]) -> str:
-    """Which methods read everything themselves: they keep every selection and spare nothing."""
+    """The methods that reused nothing, in a sentence; they are no repair."""
     reused = {o.method for o in row.outcomes if o.reused_tokens}
     names = [look.name for label, look in looks.items() if label not in reused and label != _dense(row)]
     if not names:

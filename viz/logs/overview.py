@@ -12,7 +12,7 @@ LONGEST = 28  # characters of an agent's name
 
 
 def overview_html(xray: XRay) -> Markup:
-    """What reuse would save, in a sentence."""
+    """What reuse would save."""
     tokens = max(1, xray.totals["tokens"])
     shares = {name: xray.totals[name] / tokens for name in ("blocks", "anywhere")}
     return render("logs/overview.html", xray=xray, shares=shares, skipped=xray.skipped)
@@ -26,12 +26,12 @@ def details_html(xray: XRay) -> Markup:
 
 
 def advice_of(xray: XRay) -> list[Advice]:
-    """What saves something, most first; of two that save as much, the first."""
+    """Advice that saves tokens, by savings; of equal savings the first alone."""
     return list({advice.saved: advice for advice in reversed(xray.advice) if advice.saved > 0}.values())[::-1]
 
 
 def agents_html(xray: XRay) -> Markup:
-    """Who had sent before what an agent reads: a table whose darker cells are more tokens."""
+    """Which agents had sent before what an agent reads: a table; darker cells are more tokens."""
     most = max((cell for row in xray.matrix for cell in row), default=0) or 1
     return render(
         "logs/matrix.html", names=[clip(name, LONGEST) for name in xray.agents],
@@ -54,6 +54,6 @@ def missed_html(xray: XRay) -> Markup:
 
 
 def example_html(cause: object) -> Markup:
-    """How two calls part."""
+    """The texts where two calls diverge."""
     before, after = (clip(str(getattr(cause, name, "")), 70) for name in ("before", "after"))
     return joined([Markup('<code class="kv-log-cut">{}</code>').format(text) for text in (before, after)])

@@ -1,4 +1,4 @@
-"""What a model made of a log's sampled calls: the verdict, then methods, layouts and changed answers."""
+"""A model's reading of a log's sampled calls: the verdict, then methods, layouts and changed answers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -41,7 +41,7 @@ def answers_html(record: ReadingRecord) -> Markup:
 
 
 def name_of(record: ReadingRecord, label: str) -> str:
-    """A method as the page calls it."""
+    """A method's name on the page."""
     return shown_name(label, {m.label: m.name for m in record.request.methods}.get(label, label))
 
 
@@ -52,7 +52,7 @@ def lines_of(record: ReadingRecord) -> list[dict[str, Any]]:
 
 
 def of_interval(share: dict[str, Any]) -> Markup:
-    """A count with what the true share may be."""
+    """A count with the interval of its share."""
     return Markup('{} of {} <span class="kv-log-limits">{} to {}</span>').format(
         share["count"], share["of"], f"{share['low']:.0%}", f"{share['high']:.0%}"
     )

@@ -7,7 +7,7 @@ from viz.base.format import clip
 from viz.base.html import render
 
 MOST_CALLS = 60
-SAME_SHOWN = 160  # characters of a text that is the same in both, on each side of what is left out
+SAME_SHOWN = 160  # characters of a text that both calls share, on each side of the omission
 OTHER_SHOWN = 1200
 
 
@@ -25,7 +25,7 @@ def session_html(log: OpenLog, session: str, selected: tuple[int, int] | None) -
 
 
 def _shown(row: Row) -> tuple[str, str]:
-    """A row's texts, without the middle of what is long."""
+    """A row's texts, shortened in the middle if long."""
     most = 2 * SAME_SHOWN if row.same else OTHER_SHOWN
     return _shorten(row.before, most), _shorten(row.after, most)
 

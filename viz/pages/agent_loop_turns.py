@@ -26,8 +26,8 @@ def turns_html(
     Args:
         outcomes: of the turns that are finished, in order.
         labels: the methods', dense first; ``names`` their registry names.
-        writing: what each writes of the turn that is going on.
-        tools: what the tools gave.
+        writing: each method's text of the current turn so far.
+        tools: the tools' results.
     """
     looks = method_styles(labels, names)
     numbers = dict.fromkeys(o.agent for o in outcomes)
@@ -44,7 +44,7 @@ def turns_html(
 
 
 def ends_html(record: RunRecord) -> Markup:
-    """How the episode ended under each method, of which some came to fewer turns than others."""
+    """How the episode ended under each method, and after how many turns."""
     looks, ends = words.styles(record), []
     for label in record.labels:
         last = [o for o in record.outcomes if o.method == label][-1]
@@ -83,10 +83,10 @@ def _cells(
     looks: Mapping[str, MethodStyle],
     tools: Sequence[ToolUse],
 ) -> list[dict[str, Any]]:
-    """What each method wrote in a turn, what its tool gave, and what it cost."""
+    """Each method's text in a turn, its tool's result, and its cost."""
     dense = next((o for o in outcomes if o.method == labels[0]), None)
     texts = {use.method: use.text for use in tools}
-    # pinned: all read what dense's call gave, also those whose own call would have given something else
+    # pinned: all read the result of dense's call, also if their own call would have another
     shared = tools[0].text if len(tools) == 1 else ""
     return [
         {
@@ -114,7 +114,7 @@ def _badges(outcome: Outcome, dense: Outcome | None) -> list[str]:
 
 
 def _fragments(outcome: Outcome, prompt: Prompt | None = None) -> list[tuple[str, int, str, str]]:
-    """The prompt's fragments in order: provenance, tokens, why, and the text if a prompt is given."""
+    """The prompt's fragments in order: provenance, tokens, reason, and the text if a prompt is given."""
     return [
         (
             s.provenance or "computed",

@@ -23,7 +23,7 @@ class Treatment:
         tokens: by action, the most frequent over layers, a name of ``ACTIONS``.
         links: soft tokens put right behind it.
         exact: copied, and equal to what dense computes there.
-        known: its cache was there before this run; None where none was taken.
+        known: its cache existed before this run; None if none was used.
         source: where the copied KV came from, for a person.
     """
 
@@ -37,7 +37,7 @@ class Treatment:
 
 
 def treatments(record: RunRecord, agent: int, label: str) -> tuple[Treatment, ...]:
-    """What a method did with every text in an agent's prompt, in the prompt's order."""
+    """How a method treated every text in an agent's prompt, in order."""
     outcome = record.outcome(agent, label)
     spans = [s for s in words.prompt_of(record, outcome).spans if s.kind == "placeholder" and s.end > s.start]
     return tuple(_treatment(outcome, span) for span in spans)
@@ -57,7 +57,7 @@ def _treatment(outcome: Outcome, span: Span) -> Treatment:
 
 def documents_html(record: RunRecord) -> Markup:
     """A table, one row per text of the last agent's prompt, one column per method but dense; its title and
-    finding are seen until it is opened."""
+    finding are shown until it is opened."""
     agent, labels, looks = final_agent(record), words.others(record), words.styles(record)
     if not labels:
         return Markup()
@@ -84,7 +84,7 @@ def documents_html(record: RunRecord) -> Markup:
 
 
 def finding(record: RunRecord) -> str:
-    """How many texts an earlier run had encoded already."""
+    """How many texts an earlier run had encoded."""
     agent = final_agent(record)
     columns = [treatments(record, agent, label) for label in words.others(record)]
     sentences = [was_known(every) for every in zip(*columns, strict=True)]
@@ -100,5 +100,5 @@ def finding(record: RunRecord) -> str:
 
 
 def was_known(every: Sequence[Treatment]) -> bool | None:
-    """Was a text's cache there before this run? None where no method took it."""
+    """Whether a text's cache existed before this run; None if no method used it."""
     return next((t.known for t in every if t.known is not None), None)

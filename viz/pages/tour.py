@@ -1,7 +1,7 @@
-"""What a step of the guided tour says of its run: which prediction came true, sentences, and figures.
+"""The findings of each step of the guided tour: which prediction came true, sentences, and figures.
 
-Everything is computed from the record. Where the effect that a step is about does not show in the run, the
-step says so (``StepFindings.shows``). A step's methods are known by their place behind dense.
+All are computed from the record. If the effect that a step is about does not show in the run, the step says
+so (``StepFindings.shows``). A step's methods are identified by their order behind dense.
 """
 
 from collections.abc import Callable
@@ -30,15 +30,15 @@ View = FigureView | Panel
 
 @dataclass(frozen=True)
 class StepFindings:
-    """What a run says.
+    """A step's findings.
 
     Attributes:
-        choice: the key of the prediction that came true; None where this run decides none.
-        shows: does the run show the effect that the step is about?
-        sentences: one or two for a person; :func:`describe_step` escapes what is no :class:`Markup` in them.
+        choice: the key of the prediction that came true; None if the run decides none.
+        shows: whether the run shows the effect that the step is about.
+        sentences: one or two; :func:`describe_step` escapes those that are not :class:`Markup`.
         views: figures.
-        texts: are the agents' texts side by side worth a look?
-        strip: the agent whose prompt is shown token by token, if one is.
+        texts: whether to show the agents' texts side by side.
+        strip: the agent whose prompt is shown token by token, if any.
     """
 
     choice: str | None
@@ -50,7 +50,7 @@ class StepFindings:
 
 
 def describe_step(key: str, record: RunRecord) -> StepFindings:
-    """What ``record`` says at the step ``key``."""
+    """The findings of ``record`` at the step ``key``."""
     findings = STEPS[key](record)
     return replace(findings, sentences=tuple(map(escape, findings.sentences)))
 
@@ -59,7 +59,7 @@ def describe_step(key: str, record: RunRecord) -> StepFindings:
 
 
 def answers(record: RunRecord, label: str) -> tuple[int, int]:
-    """Agents whose answer (or text, where none is read) is dense's, and all agents."""
+    """The number of agents whose answer (or text, without an answer) is dense's, and of all agents."""
     same = sum(
         _answer_text(record.outcome(agent, label))
         == _answer_text(record.outcome(agent, words.dense_label(record)))
@@ -114,12 +114,12 @@ def _times(record: RunRecord, label: str) -> tuple[float, float]:
 NOT_MEASURED = "This run holds no measure of the cache’s error, so it decides nothing here."
 
 
-#: Which step of the picture of a text's way shows what a step of the tour is about (:mod:`viz.run.play`).
+#: Steps of the picture in :mod:`viz.run.play` that show what a step of the tour is about.
 COPIED, TURNED, MISSING, CORRECTED = 1, 2, 3, 4
 
 
 def picture(record: RunRecord, agent: int, label: str, at: int) -> tuple[View, ...]:
-    """A text's keys and values on their way into the prompt; nothing where the record does not hold them."""
+    """A text's keys and values on their way into the prompt; empty if the record does not hold them."""
     recorded = any(outcome.transfers for outcome in record.outcomes)
     return (play_panel(record, agent, label, at=at),) if recorded else ()
 

@@ -1,4 +1,4 @@
-"""Who reads whom, as a small arc diagram in running order."""
+"""Which agent reads which, as a small arc diagram in running order."""
 
 import itertools
 
@@ -61,7 +61,7 @@ def _reads_request(pipeline: Pipeline, agent: int) -> bool:
 
 
 def _later(previous: int, agent: int) -> bool:
-    """Does a new turn begin with this agent?"""
+    """Whether a new turn begins with this agent."""
     return agent_and_turn(previous)[1] < agent_and_turn(agent)[1]
 
 

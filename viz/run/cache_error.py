@@ -25,7 +25,7 @@ def _probe(record: RunRecord, agent: int) -> OffsetProbe | None:
 
 
 def _with_base(probe: OffsetProbe, prompt: Prompt) -> list[Span]:
-    """The spans that have a base KV to differ from."""
+    """The spans that have a base KV."""
     mask = (probe.key_offset != 0).any(axis=0) | (probe.value_offset != 0).any(axis=0)
     return [s for s in prompt.spans if s.end > s.start and bool(mask[s.start : s.end].any())]
 

@@ -18,9 +18,8 @@ SAME = "the same text under every method"
 
 @dataclass(frozen=True)
 class Columns:
-    """What can be done with the columns: those in ``duplicable`` can be duplicated, the further ones of a
-    method in ``removable`` taken away, and every one pinned; ``pinned`` is. ``options``: their names on the
-    page."""
+    """Actions on columns: those in ``duplicable`` can be duplicated, those in ``removable`` (further ones of
+    a method) removed, and each pinned; ``pinned`` is. ``options``: names of options on the page."""
 
     duplicable: frozenset[str] = frozenset()
     removable: frozenset[str] = frozenset()
@@ -34,9 +33,8 @@ def comparison_html(
     columns: Columns | None = None,
     pending: Collection[tuple[int, str]] = (),
 ) -> Markup:
-    """The whole comparison of a finished run; ``dimmed`` when it no longer matches the inputs. ``columns``:
-    with buttons at their heads, and a table beside the pinned one. ``pending``: agents and labels whose
-    answers are still decoded."""
+    """The comparison of a finished run. ``dimmed``: it no longer matches the inputs. ``columns``: for buttons
+    at their heads and a table beside the pinned one. ``pending``: agents and labels still being decoded."""
     looks = words.styles(record)
     dense = words.dense_label(record)
     heads = [_column_summary(record, m) for m in record.labels]
@@ -57,7 +55,7 @@ def comparison_html(
 
 
 def text_differences(record: RunRecord) -> dict[int, str]:
-    """What a line of the comparison says of each agent's texts: which methods part from dense's."""
+    """Which methods' texts differ from dense's, in words, by agent."""
     dense, looks = words.dense_label(record), words.styles(record)
     notes = {}
     for agent in record.agents if len(record.labels) > 1 else ():
@@ -68,7 +66,7 @@ def text_differences(record: RunRecord) -> dict[int, str]:
 
 
 def notes_html(record: RunRecord) -> Markup:
-    """What the run says about itself: what a reader should know before trusting its figures."""
+    """The run's notes, which a reader should know before trusting its figures."""
     return render("run/notes.html", notes=record.notes)
 
 
@@ -80,7 +78,7 @@ def live_html(
     done: int,
     total: int,
 ) -> Markup:
-    """The same grid while a run is going on."""
+    """The grid of a run in progress."""
     begun = [a for a in pipeline.order if any((a, m) in texts for m in labels)]
     current = begun[-1] if begun else None
 
@@ -105,10 +103,10 @@ def grid(
     notes: Mapping[int, str] | None = None,
     answers: Sequence[Markup] = (),
 ) -> Markup:
-    """Agents by methods: a line under each method's name, and what ``cell(agent, label)`` says of each.
+    """Agents by methods: a summary under each method's name, and ``cell(agent, label)`` for each.
 
-    ``answers`` stand at the heads of columns that can be changed, for where the agents' lines are not shown.
-    With what is ``notes`` of the agents only the last stands open; alone, it does where the texts part.
+    ``answers``: shown at the heads of columns that can be changed, where agents' rows are hidden. ``notes``:
+    by agent; with them only the last agent is open, and a single one only if its texts differ.
     """
     open_agents = set(agents)
     if notes:
@@ -136,7 +134,7 @@ def _column_summary(record: RunRecord, label: str) -> str:
 
 
 def _badges(outcome: Outcome, dense: Outcome) -> Markup:
-    """An answer in short."""
+    """A short form of an answer."""
     changed = outcome is not dense and outcome.answer != dense.answer
     return render("run/badges.html", outcome=outcome, changed=changed, quiet_same=False)
 

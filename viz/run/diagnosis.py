@@ -30,7 +30,7 @@ class Standing:
 
     @property
     def lost(self) -> str:
-        """What changed at the last agent: answer, choice, or nothing (empty)."""
+        """What changed at the last agent: answer or choice; empty if neither."""
         return self.kind if self.kind in ("answer", "choice") else ""
 
 
@@ -65,7 +65,7 @@ def mean_error(outcomes: list[Outcome]) -> float | None:
 
 
 def where(record: RunRecord) -> Markup:
-    """Where does it come from?"""
+    """Where a difference comes from, in a sentence."""
     reusing = [s for s in standings(record) if s.kind != "nothing"]
     if not reusing:
         return Markup("Nothing was copied from a cache in this run, so there is nothing to trace.")
@@ -122,7 +122,7 @@ def _agent(record: RunRecord, agent: int) -> str:
 
 
 def repair(record: RunRecord) -> Markup:
-    """What would repair it?"""
+    """What would repair a difference, in a sentence."""
     methods = standings(record)
     reusing = [s for s in methods if s.kind != "nothing"]
     plain = [s for s in reusing if not s.corrected]
@@ -163,7 +163,7 @@ def repair(record: RunRecord) -> Markup:
 
 
 def repair_words(reused: list[Standing]) -> Markup:
-    """What correcting did beside copying alone, or single steps beside all; empty where neither was run."""
+    """The effect of correcting beside copying alone, or of single steps; empty if neither was run."""
     plain = [s for s in reused if not s.corrected]
     better = [s for s in reused if s.corrected]
     if len(better) > 1 and (steps := _steps(better + plain)):
@@ -172,7 +172,7 @@ def repair_words(reused: list[Standing]) -> Markup:
         return Markup()
     best = min(better, key=lambda s: (bool(s.lost), _distance(s)))
     harmless, harmful = [s for s in plain if not s.lost], [s for s in plain if s.lost]
-    if best.lost and harmless and harmful:  # what was not corrected did better
+    if best.lost and harmless and harmful:  # an uncorrected copy did better
         return _correction_words(min(harmless, key=_distance), max(harmful, key=_distance))
     return _correction_words(best, max(plain, key=_distance))
 
@@ -182,13 +182,14 @@ def _distance(standing: Standing) -> float:
 
 
 def _pair_words(first: float, second: float) -> tuple[str, str]:
-    """Two figures to compare: two digits each, or three where two would hide a difference."""
+    """Two figures to compare: two digits each, or three if two would hide a difference."""
     two = number(first, 2), number(second, 2)
     return two if two[0] != two[1] else (number(first), number(second))
 
 
 def _correction_words(better: Standing, plain: Standing) -> Markup:
-    """A correcting method beside one that only copies; every claim holds of the figures in brackets."""
+    """A correcting method beside one that only copies, with claims that agree with the figures in
+    brackets."""
     name, other = better.name, plain.name
     parts, trends = [], set()
     for title, of, unit in (
@@ -245,7 +246,7 @@ def _correction_words(better: Standing, plain: Standing) -> Markup:
 
 
 def _steps(methods: list[Standing]) -> Markup:
-    """With a method and itself minus single steps in one run: which step matters most."""
+    """If a method and its ablations were run: which step matters most."""
     full = next((s for s in methods if any(o.label.startswith(f"{s.label} without ") for o in methods)), None)
     if full is None:
         return Markup()

@@ -1,4 +1,4 @@
-"""One column pinned as A beside every other: which options differ, and what they changed."""
+"""One column pinned as A beside all others: which options differ, and what they changed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from viz.run.diagnosis import mean_error
 from viz.run.facts import final_agent
 
 SEEN_BESIDE = 4  # columns of a comparison on a screen 1,280 pixels wide
-MOST_OPTIONS = 4  # that differ and are named
+MOST_OPTIONS = 4  # differing options that are named
 OptionNames = Mapping[str, Mapping[str, str]]  # what a page calls them, by method, then by option
 
 
@@ -36,7 +36,8 @@ class Difference:
 def differences_html(record: RunRecord, pinned: str, names: OptionNames) -> Markup:
     """The pinned column as the first line of a table, every other one below it.
 
-    Without a pinned one, more columns than are seen side by side stand below dense; fewer need no table.
+    Without a pinned column dense is A, if there are more columns than fit on a screen; else there is no
+    table.
     """
     a = pinned if pinned in record.labels else words.dense_label(record)
     if a != pinned and len(record.labels) <= SEEN_BESIDE:
@@ -47,7 +48,7 @@ def differences_html(record: RunRecord, pinned: str, names: OptionNames) -> Mark
 
 
 def difference(record: RunRecord, a: str, label: str, names: OptionNames) -> Difference:
-    """One column beside A; A beside itself gives its own figures alone."""
+    """One column beside A; for A itself its figures alone."""
     look, is_a, final = words.styles(record)[label], label == a, final_agent(record)
     outcome, of_a = record.outcome(final, label), record.outcome(final, a)
     first, cached = words.total_ttft(record, label), words.cached_ttft(record, label)
@@ -72,7 +73,7 @@ def _choice(record: RunRecord, label: str) -> MethodChoice:
 
 
 def changed_options(a: MethodChoice, b: MethodChoice, names: OptionNames, exact: str = "") -> str:
-    """The options of ``b`` that are not A's, with both values, and what of it is ``exact``, in words."""
+    """The options of ``b`` that differ from A's, with both values, and its repaired parts, in words."""
     if a.name != b.name:
         return "another method"
     labels = names.get(a.name, {})

@@ -51,7 +51,7 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
         )  # fmt: skip
         first = fidelity.first_divergence
         if first is not None and first < len(values):
-            # a label beside another one stands a line above it
+            # a label near another one is a line above it
             lines = sum(abs(first - other) <= len(values) / NEAR for other in rings)
             rings.append(first)
             drawing.add_scatter(

@@ -1,5 +1,4 @@
-"""Short facts behind a verdict: who is right, how much was reused, how long it took, the largest error, the
-boundary tax."""
+"""Short facts behind a verdict: right answers, reuse, times, the largest error, the boundary tax."""
 
 import numpy as np
 

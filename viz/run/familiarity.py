@@ -20,7 +20,7 @@ LEVELS = {
 
 
 def outlook_words(outlook: Outlook) -> Markup:
-    """One or two sentences, as HTML: how usual the request is, and how such requests were answered."""
+    """How usual the request is, and how such requests were answered, in one or two sentences."""
     rare_words = listing(f"“{words.clip(word, 24)}”" for word in outlook.words)
     sentence = LEVELS[outlook.level].format(words=f": {rare_words}" if rare_words else "")
     if outlook.wrong is None:

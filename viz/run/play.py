@@ -1,7 +1,7 @@
 """*Play it*: one text's keys and values on their way into another prompt, step by step, as SVG.
 
-Everything is drawn from a run's record: :class:`backend.records.transfer.Transfer`, the mix, the fidelity.
-Colours of keys and values are shared by all steps, so that what looks smaller is smaller.
+All is drawn from a run's record: :class:`backend.records.transfer.Transfer`, the mix, the fidelity. All steps
+share the colour scales of keys and values.
 """
 
 import math
@@ -37,7 +37,7 @@ class PlayStep:
 
 @dataclass(frozen=True)
 class _Scene:
-    """What all steps look at."""
+    """The data of all steps."""
 
     record: RunRecord
     outcome: Outcome
@@ -72,10 +72,10 @@ def play_panel(record: RunRecord, agent: int, method: str, span: str | None = No
 
     Args:
         record: the run.
-        agent: whose prompt; another agent's where this one copied nothing.
-        method: the label; another's where this one copied nothing.
-        span: the text's segment; by default the one that lost most.
-        at: the step that is seen first, from 0.
+        agent: whose prompt; another agent's if this one copied nothing.
+        method: the label; another's if this one copied nothing.
+        span: the text's segment; by default the one with the largest error.
+        at: the step shown first, from 0.
     """
     scene = _scene(record, agent, method, span)
     if scene is None:
@@ -235,7 +235,7 @@ def _next_token(scene: _Scene) -> PlayStep:
     return PlayStep("The answer", note, svg(_bars(bars, ("full read", words.clip(name, 30)))))
 
 
-# ---- what the pictures are made of -----------------------------------------------------------------
+# ---- parts of the pictures ----------------------------------------------------------------------
 
 
 def _signed(values: NDArray[np.floating], peak: float) -> NDArray[np.uint8]:
@@ -270,7 +270,7 @@ def _pair(
 def _differences(
     scene: _Scene, key: int, value: int, keys: NDArray[np.float32], values: NDArray[np.float32]
 ) -> Markup:
-    """What one stage lacks of the full read, and the maps of all layers and heads."""
+    """The difference of one stage from the full read, and the maps of all layers and heads."""
     t = scene.transfer
     arrays = (t.keys.astype(np.float32), t.values.astype(np.float32))
     return joined(

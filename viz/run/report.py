@@ -1,8 +1,7 @@
 """A run as one HTML file that needs neither the lab nor a network: words, texts, strips and live figures.
 
-Everything is inlined once, plotly.js included, and a content security policy in the file's head forbids every
-request, so that not even a mistake here could make one. Files of a folder share their styles and scripts
-instead (``assets``), and may load nothing but them.
+Everything is inlined, including plotly.js, and a content security policy in the file's head forbids every
+request. Files of a folder share their styles and scripts instead (``assets``), and may load nothing else.
 """
 
 import importlib.resources
@@ -35,7 +34,7 @@ MOST_STRIPS = 24  # agents whose prompts are shown token by token
 
 
 def report_html(record: RunRecord, assets: str | None = None) -> str:
-    """The file's content; where a figure is of one agent and method, those of :func:`default_selection`.
+    """The file's content; figures of one agent and method are those of :func:`default_selection`.
 
     ``assets``: see :func:`document_html`.
 
@@ -109,7 +108,7 @@ def style() -> str:
 
 
 def scripts() -> str:
-    """What draws the figures and answers clicks in every file, beside plotly.js."""
+    """The scripts of every file beside plotly.js: for figures and clicks."""
     return f"{script()}\n{_asset('report.js')}"
 
 

@@ -1,4 +1,4 @@
-"""What the run kept in memory, and everything that identifies it."""
+"""The run's memory, and everything that identifies it."""
 
 from collections.abc import Mapping
 from typing import Any

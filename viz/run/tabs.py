@@ -28,7 +28,7 @@ View = FigureView | Panel
 
 @dataclass(frozen=True)
 class Selection:
-    """What is chosen on the page; it holds across tabs. ``span`` is a span's name."""
+    """The selection on the page, shared by all tabs. ``span``: a span's name."""
 
     agent: int
     method: str
@@ -46,7 +46,7 @@ class Tab:
 
 
 def default_selection(record: RunRecord) -> Selection:
-    """The most telling place: the last agent under a method that changed the answer, else one that reused."""
+    """The last agent under a method that changed the answer, else under one that reused."""
     labels = words.others(record)
     changed = [label for label in labels if compare(record, label).kind == "answer"]
     reusing = [label for label in labels if words.reused_anything(record.outcome(final_agent(record), label))]

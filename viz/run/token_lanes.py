@@ -1,4 +1,4 @@
-"""The strip's content: what is known of each token under each method, and the prompt as marked text."""
+"""The strip's content: each token's action and error under each method, and the prompt as marked text."""
 
 from dataclasses import dataclass
 from itertools import pairwise

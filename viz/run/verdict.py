@@ -13,7 +13,7 @@ from viz.base.html import html, joined, listed, quoted
 from viz.run.facts import facts, final_agent
 from viz.run.familiarity import outlook_words
 
-# Neutral: dense is wrong or nobody knows, so an answer that changed or stayed is neither harm nor gain.
+# Neutral: dense is wrong or the right answer is unknown, so a changed answer is neither harm nor gain.
 Tone = Literal["same", "changed", "unclear", "neutral"]
 TONE_WORDS: dict[Tone, str] = {
     "same": "no change",
@@ -52,7 +52,7 @@ class Compared:
     kind: Kind
     dense: Outcome
     outcome: Outcome
-    evidence: Outcome | None  # the outcome whose first divergence is told
+    evidence: Outcome | None  # the outcome whose first divergence is described
     agents_differ: int
     why_nothing: str = ""
 
@@ -201,8 +201,8 @@ def _other_choice(record: RunRecord, compared: Compared) -> str:
 def _nothing_to_judge(
     record: RunRecord, changed: list[Compared], chose: list[Compared], same: list[Compared]
 ) -> Markup:
-    """The head where dense is wrong, or nobody knows: whether the answer changed, every method's answer, and
-    no word of harm or gain."""
+    """The head if dense is wrong or the right answer is unknown: whether the answer changed, and every
+    method's answer, without judging harm or gain."""
     unchanged = chose + same
     ref = (changed + unchanged)[0].dense
     each = listed(html("{} answers {}{}", c.name, _answer(c.outcome), _right(c.outcome)) for c in changed)

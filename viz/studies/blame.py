@@ -1,4 +1,4 @@
-"""Which part of the cache did it: the set that brings dense's verdict back, and the map of parts alone."""
+"""Which part of the cache changed a verdict: the set whose repair restores it, and a map of single parts."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ def views(record: BlameRecord) -> tuple[FigureView, ...]:
 
 
 def finding(record: BlameRecord) -> str:
-    """One sentence: what brings dense's verdict back, and what random sets of the same size do."""
+    """One sentence: which repair restores dense's verdict, and how often random sets of that size do."""
     if record.found is None:
         if not record.everything.restored:
             return (
@@ -34,7 +34,7 @@ def finding(record: BlameRecord) -> str:
 
 
 def verdict(trial: Trial) -> str:
-    """An answer in a word: what was read off it, or how it begins."""
+    """A trial's answer in short, or the beginning of its text."""
     return clip(trial.answer or trial.choice or f"“{trial.text.strip()}”", 40)
 
 

@@ -1,5 +1,4 @@
-"""The break-even formula's answer to one case: its numbers, and both sides by the prompt's length
-(docs/break-even.md)."""
+"""The break-even formula for one case: its numbers, and both sides by prompt length (docs/break-even.md)."""
 
 from dataclasses import replace
 
@@ -33,7 +32,7 @@ def views(figures: Figures, case: Case) -> tuple[Panel, FigureView, FigureView]:
 
 
 def facts_html(figures: Figures, case: Case) -> Markup:
-    """Every number that the formula gives, each with what it means."""
+    """All numbers of the formula, with their meaning."""
     rows = joined(
         html("<div><dt>{}</dt><dd>{} <em>{}</em></dd></div>", *fact)
         for fact in facts(case, answer(figures.machine, case))
@@ -100,7 +99,7 @@ def _share(share: float) -> str:
 
 
 def scale(case: Case, tokens: int) -> Case:
-    """The case for another prompt, its parts in proportion."""
+    """The case for another prompt length, its parts in proportion."""
     shared, outside = (round(part * tokens / case.prompt) for part in (case.shared, case.outside))
     return replace(case, prompt=tokens, shared=shared, outside=outside)
 

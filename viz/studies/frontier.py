@@ -37,7 +37,7 @@ def view(result: Frontier) -> FigureView:
 
 
 def finding(result: Frontier) -> str:
-    """Who is best, who is the simplest, and whether other problems confirm it."""
+    """The best composition, the simplest within noise, and whether other problems confirm it."""
     by_name = {p.method: p for p in result.points}
     if not result.best:
         return f"No composition computes at most {percent(result.limit, 1)} of the tokens."

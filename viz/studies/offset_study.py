@@ -1,4 +1,4 @@
-"""What the context adds to a text's KV, token by token and head by head (KVCOMM, Fig. 1)."""
+"""Offsets of a text by token and by head (KVCOMM, Fig. 1)."""
 
 from typing import Any
 

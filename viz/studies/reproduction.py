@@ -1,5 +1,5 @@
-"""A paper's figure with our measurements, from the saved report of a reproduction: as a figure of the page,
-and as an SVG for documents, drawn without a browser."""
+"""A paper's figure with our measurements, from a reproduction's saved report: as a figure of the page, and as
+an SVG for documents."""
 
 import itertools
 import math
@@ -39,7 +39,7 @@ class Curve:
 
 
 def curves(report: Mapping[str, Any]) -> list[Curve]:
-    """What is drawn of a report; columns that were not measured are left out."""
+    """The curves of a report, without columns that were not measured."""
     picture = report["picture"]
     out = []
     for index, title in enumerate(picture["columns"]):
@@ -123,7 +123,7 @@ def svg(report: Mapping[str, Any]) -> str:
     parts: list[Markup] = [*_axes(axes, places, heights, percent, across, up)]
     has_bars = any(low is not None for curve in lines for _, _, low, _ in curve.points)
     for at, curve in enumerate(lines):
-        aside = (at - (len(lines) - 1) / 2) * 4 * has_bars  # bars beside each other, not over
+        aside = (at - (len(lines) - 1) / 2) * 4 * has_bars  # keeps bars apart
         parts += _curve(
             curve, [(across(x) + aside, up(y), low, high) for x, y, low, high in curve.points], up
         )

@@ -21,8 +21,8 @@ LABEL = 44  # characters of a cell's name in a figure
 
 
 def views(swept: Swept) -> tuple[FigureView | Panel, ...]:
-    """Right answers or scores, answers as dense, what came from a cache, the first token, the table, and
-    where something other than dense is compared with, that too."""
+    """Right answers or scores, answers as dense, tokens from a cache, the first token, the table, and
+    comparisons with other baselines than dense."""
     any_accuracy = any(line.accuracy.of for line in swept.lines)
     figures: tuple[FigureView | Panel, ...] = (
         *([right(swept)] if any_accuracy or not swept.graded else []),
@@ -306,7 +306,7 @@ def table_html(swept: Swept) -> Markup:
 
 
 def others_html(swept: Swept) -> Markup:
-    """Comparisons with what is not dense, baseline by baseline, what cannot be compared; empty without."""
+    """Comparisons with other baselines than dense, and what cannot be compared; empty without any."""
     tests = swept.against_others
     if not tests and not swept.compared.left_out:
         return Markup()
