@@ -8,5 +8,5 @@ from types import ModuleType
 
 def modules_of(package: str) -> list[ModuleType]:
     """Import every module of a package and its subpackages; the package itself is imported already."""
-    found = pkgutil.walk_packages(sys.modules[package].__path__, f"{package}.")
-    return [importlib.import_module(module.name) for module in found]
+    modules = pkgutil.walk_packages(sys.modules[package].__path__, f"{package}.")
+    return [importlib.import_module(module.name) for module in modules]

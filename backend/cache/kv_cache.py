@@ -27,22 +27,12 @@ OWN_CONTEXT = "own context"  # ends the ``context`` of what an agent decoded its
 
 
 @dataclass(frozen=True)
-class KVSegment:
-    """The KV of a contiguous token span, computed in some context.
-
-    Attributes:
-        keys: (layers, kv_heads, tokens, head_dim), position-free: rotated back to position 0.
-        values: the same shape.
-        start: RoPE position of the first token where the segment was computed.
-        exact: computed by real prefill or decoding over an exact cache.
-        context: in words, where it was computed ("alone", "agent 1's own context", ...).
-    """
+class KeysAndValues:
+    """``keys``: (layers, kv_heads, tokens, head_dim), position-free: rotated back to position 0; ``values``:
+    the same shape."""
 
     keys: Tensor
     values: Tensor
-    start: int
-    exact: bool
-    context: str
 
     @property
     def tokens(self) -> int:
@@ -52,19 +42,29 @@ class KVSegment:
     def bytes(self) -> int:
         return 2 * self.keys.numel() * self.keys.element_size()
 
+
+@dataclass(frozen=True)
+class KVSegment(KeysAndValues):
+    """The KV of a contiguous token span, computed in some context.
+
+    Attributes:
+        start: RoPE position of the first token where the segment was computed.
+        exact: computed by real prefill or decoding over an exact cache.
+        context: in words, where it was computed ("alone", "agent 1's own context", ...).
+    """
+
+    start: int
+    exact: bool
+    context: str
+
     def slice(self, start: int, end: int) -> KVSegment:
         """Tokens ``[start, end)`` as a view."""
-        return KVSegment(
-            self.keys[:, :, start:end],
-            self.values[:, :, start:end],
-            self.start + start,
-            self.exact,
-            self.context,
-        )
+        keys, values = self.keys[:, :, start:end], self.values[:, :, start:end]
+        return KVSegment(keys, values, self.start + start, self.exact, self.context)
 
 
 class Offset(Protocol):
-    """What a correction reads of a stored offset, packed or not; shapes as in :class:`KVSegment`."""
+    """What a correction reads of a stored offset, packed or not; shapes as in :class:`KeysAndValues`."""
 
     @property
     def keys(self) -> Tensor: ...
@@ -78,19 +78,8 @@ class Offset(Protocol):
 
 
 @dataclass(frozen=True)
-class KVOffset:
-    """KV in one context minus KV in another, position-free; shapes as in :class:`KVSegment` (Eq. 6, 7)."""
-
-    keys: Tensor
-    values: Tensor
-
-    @property
-    def tokens(self) -> int:
-        return int(self.keys.shape[2])
-
-    @property
-    def bytes(self) -> int:
-        return 2 * self.keys.numel() * self.keys.element_size()
+class KVOffset(KeysAndValues):
+    """KV in one context minus KV in another, position-free (Eq. 6, 7)."""
 
     @staticmethod
     def between(real: KVSegment, base: KVSegment) -> KVOffset:
@@ -153,8 +142,7 @@ class BufferLayer(DynamicLayer):
         end = self.length + key_states.shape[2]
         self.key_buffer[:, :, self.length : end] = key_states
         self.value_buffer[:, :, self.length : end] = value_states
-        self.length = end
-        self.keys, self.values = self.key_buffer[:, :, :end], self.value_buffer[:, :, :end]
+        self.rewind(end)
         # A model layer on another device than the cache gets a copy.
         return self.keys.to(key_states.device), self.values.to(key_states.device)
 

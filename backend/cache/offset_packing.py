@@ -161,7 +161,8 @@ def store(offset: ContextOffset, codec: Codec, agent: int, arenas: Arenas, like:
     if codec.name == "half":
         packed: ContextOffset | PackedContextOffset = _halved(offset, agent, arenas, like)
     else:
-        packed = PackedContextOffset(*_packed(offset, codec))
+        followers = {name: pack(follower, codec) for name, follower in offset.followers.items()}
+        packed = PackedContextOffset(pack(offset.placeholder, codec), followers)
     error = torch.zeros(2, offset.placeholder.keys.shape[0], dtype=torch.float64)
     largest = 0.0
     for original, copy in zip(true, [packed.placeholder, *packed.followers.values()], strict=True):
@@ -170,10 +171,6 @@ def store(offset: ContextOffset, codec: Codec, agent: int, arenas: Arenas, like:
             error[row] += difference.square().sum(dim=(1, 2, 3))
             largest = max(largest, float(difference.abs().max())) if difference.numel() else largest
     return Stored(packed, error.numpy(), largest)
-
-
-def _packed(offset: ContextOffset, codec: Codec) -> tuple[PackedOffset, dict[str, PackedOffset]]:
-    return pack(offset.placeholder, codec), {name: pack(o, codec) for name, o in offset.followers.items()}
 
 
 def _halved(source: ContextOffset, agent: int, arenas: Arenas, like: Tensor) -> ContextOffset:

@@ -71,13 +71,9 @@ class Rotation:
 
     layers: tuple[LayerRotation, ...]
 
-    def groups(self) -> list[tuple[slice, LayerRotation]]:
-        """Runs of neighbouring layers that share a rule."""
-        return self._groups
-
     @cached_property
-    def _groups(self) -> list[tuple[slice, LayerRotation]]:
-        # Cached: comparing frequencies waits for the device.
+    def groups(self) -> list[tuple[slice, LayerRotation]]:
+        """Runs of neighbouring layers that share a rule; cached, since comparing waits for the device."""
         runs: list[tuple[slice, LayerRotation]] = []
         for index, rule in enumerate(self.layers):
             if runs and _equal(runs[-1][1], rule):
@@ -90,7 +86,7 @@ class Rotation:
         """Rotate ``keys`` (layers, kv_heads, tokens, head_dim) by ``positions`` (tokens,)."""
         if out is None:
             out = torch.empty_like(keys)
-        for layers, rule in self.groups():
+        for layers, rule in self.groups:
             rotate_layer(keys[layers], positions, rule, out[layers])
         return out
 
@@ -105,11 +101,11 @@ class Rotation:
         """Frequencies of each group of layers, (rules, pairs), and each layer's group, (layers,); cached."""
         tables = self._by_device.get((device, pairs))
         if tables is None:
-            table = torch.zeros(len(self._groups), pairs)
-            for row, (_, rule) in zip(table, self._groups, strict=True):
+            table = torch.zeros(len(self.groups), pairs)
+            for row, (_, rule) in zip(table, self.groups, strict=True):
                 row[: rule.inv_freq.numel()] = rule.inv_freq.float()
             of_layer = torch.cat(
-                [torch.full((run.stop - run.start,), n) for n, (run, _) in enumerate(self._groups)]
+                [torch.full((run.stop - run.start,), n) for n, (run, _) in enumerate(self.groups)]
             )
             tables = self._by_device[device, pairs] = table.to(device), of_layer.to(device)
         return tables

@@ -226,7 +226,7 @@ class AssembledPrompt:
     def visibility(self, tokens: Tensor, mask: MaskKind) -> Tensor:
         """Which of the cache's places each token attends to, (n, places) bool: all before it and itself; or,
         as shipped, those in the lower right corner of a causal mask."""
-        ranks = self._ranks()
+        ranks = torch.cat([self.layout.places[: self._prompt_tokens], self.layout.soft_places])
         if mask == "shipped":
             # The last prompt token is forwarded separately; it is the last row of that mask.
             order = ranks.argsort().argsort()
@@ -243,10 +243,6 @@ class AssembledPrompt:
         fresh = visible[:, tokens]
         visible[:, tokens] = False
         return torch.cat([visible, fresh], dim=1)
-
-    def _ranks(self) -> Tensor:
-        """The order of the cache's places: prompt tokens, then soft tokens."""
-        return torch.cat([self.layout.places[: self._prompt_tokens], self.layout.soft_places])
 
     def key_positions(self, tokens: Tensor) -> Tensor:
         """RoPE positions of the cache's places and of appended prompt tokens."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -31,7 +32,6 @@ SHARE = 8  # a recording may take this part of the device's free memory: one in 
 WARM_UP = 3  # passes before recording, in which kernels choose algorithms and allocate
 #: Largest difference of a recording's logits from the plain pass's, relative to their norm.
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
-_SIDE: dict[torch.device, Any] = {}
 _BY_MODEL: WeakKeyDictionary[Any, CudaGraphs] = WeakKeyDictionary()
 
 
@@ -236,11 +236,10 @@ def capacity_for(tokens: int) -> int:
     return int(max(LEAST, 1 << (tokens - 1).bit_length()))
 
 
+@cache
 def _side_stream(device: torch.device) -> Any:
     """One stream per device for all recordings, since each stream has its own workspace."""
-    if device not in _SIDE:
-        _SIDE[device] = torch.cuda.Stream(device)
-    return _SIDE[device]
+    return torch.cuda.Stream(device)
 
 
 def has_room(model: LoadedModel, capacity: int) -> bool:
@@ -257,8 +256,5 @@ def agree(logits: Tensor, plain: Tensor, dtype: torch.dtype) -> bool:
 def recordable(model: LoadedModel, cache: KVCache) -> bool:
     """Whether this is a single row with plain attention, and the model on one CUDA device."""
     single = cache.keys.shape[1] == 1 and not any(cache.tempers)
-    return model.device.type == "cuda" and single and _undivided(model)
-
-
-def _undivided(model: LoadedModel) -> bool:
-    return len(set((getattr(model.module, "hf_device_map", None) or {"": 0}).values())) == 1
+    devices = set((getattr(model.module, "hf_device_map", None) or {"": 0}).values())
+    return model.device.type == "cuda" and single and len(devices) == 1

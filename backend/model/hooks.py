@@ -1,7 +1,7 @@
 """Controls a forward pass of transformers: custom masks, stopping early, single layers."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -77,15 +77,10 @@ def stop_after(model: LoadedModel, layer: int) -> Iterator[None]:
     def stop(*_: Any) -> None:
         raise StoppedEarlyError
 
-    further = list(layers_of(model))[layer + 1 :]
-    handles = [module.register_forward_pre_hook(stop) for module in further[:1]]
-    try:
+    with suppress(StoppedEarlyError), ExitStack() as hooks:
+        for module in list(layers_of(model))[layer + 1 : layer + 2]:
+            hooks.enter_context(module.register_forward_pre_hook(stop))
         yield
-    except StoppedEarlyError:
-        pass
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager
@@ -97,16 +92,10 @@ def masked_at(model: LoadedModel, first: int, last: int, masks: Tensor | dict[st
         mask = masks[kinds[layer]] if isinstance(masks, dict) else masks
         return lambda _module, inputs, options: (inputs, {**options, "attention_mask": mask})
 
-    handles = [
-        module.register_forward_pre_hook(hook(layer), with_kwargs=True)
-        for layer, module in enumerate(layers_of(model))
-        if first <= layer <= last
-    ]
-    try:
+    with ExitStack() as hooks:
+        for layer, module in list(enumerate(layers_of(model)))[first : last + 1]:
+            hooks.enter_context(module.register_forward_pre_hook(hook(layer), with_kwargs=True))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager

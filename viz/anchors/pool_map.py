@@ -12,7 +12,7 @@ from viz.anchors.memory import NO_VIEW, pools_of
 from viz.base import format as words
 from viz.base.figure import FigureView, colour_bar, empty_view, figure
 from viz.base.format import number, percent, plot_text, plural
-from viz.base.subplots import two_panels
+from viz.base.subplots import plane_layouts
 from viz.base.theme import MAGNITUDE, SLOT_COLOURS
 
 FEWEST_FOR_UMAP = 5  # texts; below, its graph of neighbours is meaningless
@@ -60,21 +60,14 @@ def anchor_map(
     if pool_and_view is None:
         return empty_view("anchor_map", title, NO_VIEW, columns)
     pool, view = pool_and_view
-    points = np.zeros((len(view.points), 2), dtype=np.float32)
-    points[:, : min(2, view.points.shape[1])] = view.points[:, :2]
     gate = next((g for g in record.outcome(agent, method).gate if g.placeholder == pool.placeholder), None)
     texts = _texts(pool, view, gate)
     drawing = figure(300, margin={"t": 40, "r": 8}, showlegend=False)
-    layouts = [points]
-    if isinstance(umap, np.ndarray) and umap.shape == points.shape:
-        layouts.append(umap)
-        two_panels(drawing, ("PCA", "UMAP"))
-        drawing.update_layout(yaxis2={"matches": None, "showticklabels": True})
+    layouts = plane_layouts(drawing, view.points, umap)
     for index, layout in enumerate(layouts):
         _draw(drawing, index, layout, texts, words.slots(record.request.pipeline).get(pool.placeholder, 0))
     squares = (view.points.astype(np.float64) ** 2).sum(axis=0)
     share = float(squares[:2].sum() / squares.sum()) if squares.sum() else 1.0
-    drawing.update_layout(xaxis={"title": "first principal axis"}, yaxis={"title": "second principal axis"})
     name = words.segment_words(record.request.pipeline, pool.placeholder)
     finding = f"{name[:1].upper()}{name[1:]}: {plural(len(pool.anchors), 'anchor')}; "
     finding += _nearest(view, texts) + f" The PCA plane shows {percent(100 * share, 100)} of the spread."
@@ -92,7 +85,7 @@ def anchor_map(
     second = layouts[1] if len(layouts) > 1 else None
     rows = tuple(
         (
-            pool.placeholder, t["number"], t["role"], *(round(float(x), 6) for x in points[i]),
+            pool.placeholder, t["number"], t["role"], *(round(float(x), 6) for x in layouts[0][i]),
             *((round(float(x), 6) for x in second[i]) if second is not None else (None, None)),
             t["weight"], t["distance"], t["preview"],
         )

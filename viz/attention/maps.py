@@ -9,9 +9,17 @@ from numpy.typing import NDArray
 from backend.records.run import AttentionProbe, RunRecord
 from viz.attention.regions import QUERIES, Region, absent, mass_of, probes, regions
 from viz.base import format as words
-from viz.base.figure import MAX_COLUMNS, FigureView, colour_bar, empty_view, figure, pool_columns
+from viz.base.figure import (
+    MAX_COLUMNS,
+    FigureView,
+    colour_bar,
+    empty_view,
+    figure,
+    pool_columns,
+    pooled_words,
+)
 from viz.base.format import number, plot_text
-from viz.base.subplots import mark_spans, span_words
+from viz.base.subplots import mark_spans, span_words, token_axes
 from viz.base.theme import DIVERGING, MAGNITUDE
 
 Floats = NDArray[np.float32]
@@ -134,15 +142,6 @@ def _scale(colours: str, low: float, high: float, title: str, x: float, length: 
     }
 
 
-def _pooled_words(width: int, tokens: int) -> str:
-    if width < 2:
-        return ""
-    return (
-        f" One column shows the largest value of {width} tokens, because the prompt has {tokens:,} tokens "
-        f"and a figure {MAX_COLUMNS} columns."
-    )
-
-
 def token_map(record: RunRecord, agent: int, method: str, query: str) -> FigureView:
     """Every prompt token's attention at every layer (judge study, Fig. 8)."""
     key = f"attention_tokens_{query}"
@@ -160,7 +159,7 @@ def token_map(record: RunRecord, agent: int, method: str, query: str) -> FigureV
     drawing = figure(140 + min(420, 22 * layers), margin={"t": 34, "r": 8})
     _tokens_panel(drawing, pooled, starts, prompt.texts, coloraxis="coloraxis")
     drawing.update_layout(coloraxis=_bar(MAGNITUDE, 0, peak or 1, "attention<br>(share)"))
-    _token_axes(drawing, layers, tokens)
+    token_axes(drawing, layers, tokens)
     mark_spans(drawing, record, prompt, tokens)
     most = int(values.mean(axis=0).argmax())
     inner = values.mean(axis=0).copy()
@@ -179,7 +178,7 @@ def token_map(record: RunRecord, agent: int, method: str, query: str) -> FigureV
     how = (
         "Bright tokens are read, dark ones are not; means over heads. The scale is shared by all methods and "
         "ends at the 99.5th percentile, so that a sink at the prompt’s beginning does not drown the rest."
-        + _pooled_words(width, tokens)
+        + pooled_words(width, tokens)
     )
     rows = tuple(
         (i, int(starts[j]), words.token_name(prompt.texts[starts[j]]), int(min(width, tokens - starts[j])),
@@ -249,7 +248,7 @@ def token_difference(record: RunRecord, agent: int, query: str) -> FigureView:
         )
     how = (
         "Green is read more than under the full read, purple less; all methods share one symmetric scale, "
-        "which ends at the 99.5th percentile." + _pooled_words(max(1, -(-tokens // MAX_COLUMNS)), tokens)
+        "which ends at the 99.5th percentile." + pooled_words(max(1, -(-tokens // MAX_COLUMNS)), tokens)
     )
     return FigureView(key, title, how, finding, drawing, columns, tuple(rows))
 
@@ -277,10 +276,3 @@ def _tokens_panel(
 
 def _bar(colours: str, low: float, high: float, title: str) -> dict[str, Any]:
     return {"colorscale": colours, "cmin": low, "cmax": high, "colorbar": colour_bar(title)}
-
-
-def _token_axes(drawing: go.Figure, layers: int, tokens: int) -> None:
-    drawing.update_layout(
-        xaxis={"title": "token of the prompt", "showgrid": False, "range": [-0.5, tokens - 0.5]},
-        yaxis={"title": "layer", "showgrid": False, "dtick": 1 if layers <= 12 else None},
-    )

@@ -128,6 +128,16 @@ def pool_columns(
     return np.maximum.reduceat(values, starts, axis=1).astype(np.float32), starts, width
 
 
+def pooled_words(width: int, tokens: int, quantity: str = "value") -> str:
+    """What a column of :func:`pool_columns` shows, in words; empty if it is one token."""
+    if width < 2:
+        return ""
+    return (
+        f" One column shows the largest {quantity} of {width} tokens, because the prompt has {tokens:,} "
+        f"tokens and a figure {MAX_COLUMNS} columns."
+    )
+
+
 def card_html(view: FigureView | Panel) -> Markup:
     """A card around a view; a figure is drawn into its ``kv-plot`` by a script that has the figure's JSON."""
     return render("base/card.html", view=view, panel=isinstance(view, Panel))

@@ -55,6 +55,11 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:,.{places}f}"
 
 
+def rounded(*values: Any, digits: int = 6) -> tuple[float | str, ...]:
+    """Numbers for a table; empty where NaN."""
+    return tuple("" if np.isnan(v) else round(float(v), digits) for v in values)
+
+
 def milliseconds(value: float) -> str:
     """A time with a fitting unit."""
     return f"{number(value / 1000)}{GAP}s" if value >= 10_000 else f"{number(value)}{GAP}ms"

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from numpy.typing import NDArray
 
 from backend.records.prompt import Prompt
 from backend.records.run import RunRecord
@@ -96,6 +97,30 @@ def layer_axes(drawing: go.Figure, layers: int, unit: str) -> None:
         ticks["dtick"] = 1
     drawing.update_layout(xaxis=ticks, xaxis2=ticks)
     drawing.update_layout(yaxis={"title": unit, "rangemode": "tozero"})
+
+
+def token_axes(drawing: go.Figure, layers: int, tokens: int) -> None:
+    """Axes of a map of a prompt's tokens by layers."""
+    drawing.update_layout(
+        xaxis={"title": "token of the prompt", "showgrid": False, "range": [-0.5, tokens - 0.5]},
+        yaxis={"title": "layer", "showgrid": False, "dtick": 1 if layers <= 12 else None},
+    )
+
+
+def plane_layouts(
+    drawing: go.Figure, points: NDArray[np.float32], umap: NDArray[np.float32] | str | None
+) -> list[NDArray[np.float32]]:
+    """Coordinates (texts, 2) of one or two planes, each in a panel of its own: the first two axes of the
+    principal coordinates ``points``, and UMAP's if ``umap`` holds them."""
+    plane = np.zeros((len(points), 2), dtype=np.float32)
+    plane[:, : min(2, points.shape[1])] = points[:, :2]
+    layouts = [plane]
+    if isinstance(umap, np.ndarray) and umap.shape == plane.shape:
+        layouts.append(umap)
+        two_panels(drawing, ("PCA", "UMAP"))
+        drawing.update_layout(yaxis2={"matches": None, "showticklabels": True})
+    drawing.update_layout(xaxis={"title": "first principal axis"}, yaxis={"title": "second principal axis"})
+    return layouts
 
 
 def span_words(record: RunRecord, name: str) -> str:

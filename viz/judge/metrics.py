@@ -17,9 +17,9 @@ from backend.records.judge import Judged
 from backend.records.judge_summary import changes_of
 from backend.records.judge_tables import Counted, JudgeLine, JudgeTable
 from viz.base.figure import FigureView, Panel, colour_bar, empty_view, figure, share_bars
-from viz.base.format import NONE, clip, listing, number, plot_text, plural
+from viz.base.format import NONE, clip, listing, number, plot_text, plural, rounded
 from viz.base.html import render
-from viz.base.subplots import two_panels
+from viz.base.subplots import plane_layouts, two_panels
 from viz.base.theme import MAGNITUDE, OUTLINE_COLOUR, MethodStyle, method_styles
 
 NOT_YET = "Nothing has been judged yet."
@@ -128,9 +128,6 @@ COLUMNS = (
 
 
 def _row(x: JudgeLine) -> tuple[Any, ...]:
-    def plain(value: float) -> float | str:
-        return "" if math.isnan(value) else round(value, 6)
-
     jcr, change = x.jcr, x.accuracy_change
     numbers = (
         x.accuracy.value, x.accuracy.low, x.accuracy.high, x.selection.value, jcr.value, jcr.low, jcr.high,
@@ -139,8 +136,8 @@ def _row(x: JudgeLine) -> tuple[Any, ...]:
         change.value, change.low, change.high, x.jcr_change.value,
     )  # fmt: skip
     return (
-        x.order, x.method, x.problems, *map(plain, numbers), x.failures, x.near_ties, x.twins,
-        plain(x.moved.value), plain(x.ttft_ms),
+        x.order, x.method, x.problems, *rounded(*numbers), x.failures, x.near_ties, x.twins,
+        *rounded(x.moved.value, x.ttft_ms),
     )  # fmt: skip
 
 
@@ -315,14 +312,8 @@ def question_map(
     places = [i for i, row in enumerate(judged.rows) if total[row.problem.number]]
     if judged.points is None or len(places) < 2:
         return empty_view("judge_questions", title, "A map needs two judged problems or more.", columns)
-    points = np.zeros((len(judged.points), 2), dtype=np.float32)
-    points[:, : min(2, judged.points.shape[1])] = judged.points[:, :2]
-    layouts = [points]
     drawing = figure(400, margin={"t": 40, "r": 8}, showlegend=False)
-    if isinstance(umap, np.ndarray) and umap.shape == points.shape:
-        layouts.append(umap)
-        two_panels(drawing, ("PCA", "UMAP"))
-        drawing.update_layout(yaxis2={"matches": None, "showticklabels": True})
+    layouts = plane_layouts(drawing, judged.points, umap)
     problems = [judged.rows[i].problem for i in places]
     same_shares = [same[p.number] / total[p.number] for p in problems]
     for index, layout in enumerate(layouts):
@@ -351,7 +342,6 @@ def question_map(
             ],
             hovertemplate="%{customdata}<extra></extra>",
         )  # fmt: skip
-    drawing.update_layout(xaxis={"title": "first principal axis"}, yaxis={"title": "second principal axis"})
     how = (
         "Each mark is a question, the mean of its token embeddings; a cross when some method’s answer is "
         "wrong. Colour: the share of selections, over reuse methods and orders, that equal the full read’s. "
@@ -363,7 +353,7 @@ def question_map(
     finding = _neighbours(judged.points[places], np.array(same_shares))
     rows = tuple(
         (
-            p.number, p.question, *(round(float(x), 6) for x in points[i]),
+            p.number, p.question, *(round(float(x), 6) for x in layouts[0][i]),
             *((round(float(x), 6) for x in layouts[1][i]) if len(layouts) > 1 else (None, None)),
             same[p.number], total[p.number], right[p.number],
         )

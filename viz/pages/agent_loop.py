@@ -12,7 +12,7 @@ from backend.base.text import boundary_words, replication
 from backend.records.agent_loop import LoopLine, LoopRecord, summary
 from backend.records.run import PROVENANCE
 from viz.base.figure import FigureView, empty_view, figure, hatch, interval
-from viz.base.format import listing, milliseconds, number, percent, plot_text, plural
+from viz.base.format import listing, milliseconds, number, percent, plot_text, plural, rounded
 from viz.base.theme import ACTION_COLOURS, MethodStyle, method_styles
 
 NEAR = 0.1  # nats; under it a reused segment counts as reusable
@@ -184,8 +184,8 @@ def success(record: LoopRecord) -> FigureView:
         yaxis={"autorange": "reversed"}, margin={"l": 190},
     )  # fmt: skip
     rows = tuple(
-        (x.mode, x.method, x.right, x.known, round(x.right / x.known, 4), round(x.right_low, 4),
-         round(x.right_high, 4), *(_plain(v) for v in x.behind))
+        (x.mode, x.method, x.right, x.known,
+         *rounded(x.right / x.known, x.right_low, x.right_high, *x.behind, digits=4))
         for x in lines
     )  # fmt: skip
     last = lines[-1].mode
@@ -280,7 +280,3 @@ def provenance(record: LoopRecord) -> FigureView:
 
 def _episodes(record: LoopRecord) -> str:
     return plural(len(record.questions), "episode")
-
-
-def _plain(value: float) -> float | str:
-    return round(value, 4) if value == value else ""

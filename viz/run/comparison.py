@@ -51,7 +51,7 @@ def comparison_html(
     )  # fmt: skip
     options = columns or Columns()
     differences = Markup() if pending else differences_html(record, options.pinned, options.options)
-    return notes_html(record) + differences + table
+    return render("run/notes.html", notes=record.notes) + differences + table
 
 
 def text_differences(record: RunRecord) -> dict[int, str]:
@@ -63,11 +63,6 @@ def text_differences(record: RunRecord) -> dict[int, str]:
         changed = [m for m in record.labels if list(record.outcome(agent, m).token_ids) != full]
         notes[agent] = f"other text: {words.listing(looks[m].name for m in changed)}" if changed else SAME
     return notes
-
-
-def notes_html(record: RunRecord) -> Markup:
-    """The run's notes, which a reader should know before trusting its figures."""
-    return render("run/notes.html", notes=record.notes)
 
 
 def live_html(

@@ -21,9 +21,8 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
     outcomes = [
         (o, o.fidelity)
         for o in (record.outcome(agent, m) for m in words.others(record))
-        if o.fidelity is not None
+        if o.fidelity is not None and o.fidelity.kl_tokens.size
     ]
-    outcomes = [(o, f) for o, f in outcomes if f is not None and f.kl_tokens.size]
     if not outcomes:
         reason = (
             "KL is defined only when every method reads the full read’s texts. Run pinned to see it."
@@ -32,14 +31,13 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
         )
         return empty_view("kl_along_answer", title, reason, columns)
     texts = record.outcome(agent, dense).texts
-    floor = max(f.floor for _, f in outcomes if f is not None)
+    floor = max(f.floor for _, f in outcomes)
     least = max(1e-9, min(1e-6, floor / 10 if floor > 0 else 1e-6))
     drawing = figure(320, margin={"t": 40})
     rows: list[tuple[Any, ...]] = []
     peak: tuple[float, int, str] = (0.0, 0, outcomes[0][0].method)
     rings: list[int] = []
     for outcome, fidelity in outcomes:
-        assert fidelity is not None
         look = looks[outcome.method]
         values = np.maximum(np.nan_to_num(fidelity.kl_tokens.astype(np.float64)), 0)
         steps = np.arange(1, len(values) + 1)
@@ -112,7 +110,7 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
     drifts = [
         f"{looks[o.method].name} at token {f.first_divergence + 1}"
         for o, f in outcomes
-        if f and f.first_divergence is not None
+        if f.first_divergence is not None
     ]
     finding = (
         f"The largest drift is {number(peak[0], 2)} nats at token {peak[1] + 1} (“{peak_text}”) under "

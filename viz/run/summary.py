@@ -66,15 +66,8 @@ def memory_view(record: RunRecord) -> FigureView:
         f"One token’s KV takes {size(record.model.kv_bytes_per_token)} in this model; pools hold earlier "
         f"texts’ KV and offsets."
     )
-    return FigureView(
-        "memory",
-        "What does reuse keep in memory?",
-        how,
-        finding,
-        drawing,
-        ("kind", "name", "tokens", "bytes"),
-        tuple(rows),
-    )
+    title, columns = "What does reuse keep in memory?", ("kind", "name", "tokens", "bytes")
+    return FigureView("memory", title, how, finding, drawing, columns, tuple(rows))
 
 
 def record_html(record: RunRecord) -> Markup:

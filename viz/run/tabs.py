@@ -24,6 +24,7 @@ from viz.run.timing import ttft_view
 from viz.run.verdict import compare
 
 View = FigureView | Panel
+RUN = "What exactly was run?"
 
 
 @dataclass(frozen=True)
@@ -110,18 +111,6 @@ def _attention(record: RunRecord, focus: Selection) -> tuple[View, ...]:
     return attention_views(record, focus.agent, focus.method, focus.span)
 
 
-def _timing(record: RunRecord, focus: Selection) -> tuple[View, ...]:
-    return (ttft_view(record), break_even_view(record))
-
-
-def _memory(record: RunRecord, focus: Selection) -> tuple[View, ...]:
-    return (memory_view(record),)
-
-
-def _record(record: RunRecord, focus: Selection) -> tuple[View, ...]:
-    return (Panel("record", "What exactly was run?", record_html(record)),)
-
-
 TABS: tuple[Tab, ...] = (
     Tab("play", "Play it", "What happens to a text that is copied?", _play),
     Tab("errors", "Errors", "Where does the reused cache differ from the full read’s?", _errors),
@@ -129,9 +118,14 @@ TABS: tuple[Tab, ...] = (
     Tab("answer", "Answer", "Where along the answer do predictions drift?", _answer),
     Tab("anchors", "Anchors", "What was the correction made from, and was it trusted?", _anchors),
     Tab("attention", "Attention", "What did this agent attend to?", _attention),
-    Tab("timing", "Timing", "What did reuse gain?", _timing),
-    Tab("memory", "Memory", "What did reuse keep?", _memory),
-    Tab("record", "Record", "What exactly was run?", _record),
+    Tab(
+        "timing",
+        "Timing",
+        "What did reuse gain?",
+        lambda run, _: (ttft_view(run), break_even_view(run)),
+    ),
+    Tab("memory", "Memory", "What did reuse keep?", lambda run, _: (memory_view(run),)),
+    Tab("record", "Record", RUN, lambda run, _: (Panel("record", RUN, record_html(run)),)),
 )
 
 

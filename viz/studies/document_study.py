@@ -123,7 +123,7 @@ def _lines(
             ys.append(good / n)
             lows.append(low)
             highs.append(high)
-            rows.append((label, int(place), good, n, round(good / n, 4), round(low, 4), round(high, 4)))
+            rows.append((label, int(place), good, n, *_rounded((good / n, low, high))))
         aside = (index - (len(labels) - 1) / 2) * 0.06  # so that bars do not hide each other
         curve(
             drawing, [x + aside for x in xs], ys, label, METHOD_COLOURS[index % 7], size=7, customdata=xs,
@@ -208,21 +208,10 @@ def compression(study: DocumentStudy) -> FigureView:
         )
     plain = [a for a in study.arms if a.compression == "none" and a.adapted and a.method != "dense"]
     plotted = [a for a in plain if study.share(a.label)[1]] + arms
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for arm in plotted:
         good, n, low, high = study.share(arm.label)
-        rows.append(
-            (
-                arm.label,
-                arm.compression,
-                arm.rate,
-                good,
-                n,
-                round(good / n, 4),
-                round(low, 4),
-                round(high, 4),
-            )
-        )
+        rows.append((arm.label, arm.compression, arm.rate, good, n, *_rounded((good / n, low, high))))
     colours = {"none": METHOD_COLOURS[0], "drop": METHOD_COLOURS[1], "anchors": METHOD_COLOURS[4]}
     drawing = _bars(study, [a.label for a in plotted], [colours[a.compression] for a in plotted])
     best = max((r for r in rows if r[1] != "none"), key=lambda r: r[5])

@@ -37,7 +37,3 @@ def valid_focus(record: OffsetStudy, focus: Focus) -> Focus:
         focus.agent if focus.agent in agents else None,
         focus.part if focus.part in range(len(PARTS)) else 0,
     )
-
-
-def rounded(*values: Any) -> tuple[float | str, ...]:
-    return tuple("" if np.isnan(v) else round(float(v), 6) for v in values)

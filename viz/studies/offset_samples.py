@@ -6,10 +6,10 @@ import numpy as np
 
 from backend.records.offsets import APPROXIMATIONS, KINDS, OffsetStudy
 from viz.base.figure import FigureView, empty_view, figure
-from viz.base.format import GAP, agent_name, number, percent
+from viz.base.format import GAP, agent_name, number, percent, rounded
 from viz.base.subplots import layer_axes, layer_curve, two_panels
 from viz.base.theme import METHOD_COLOURS, OUTLINE_COLOUR, SLOT_COLOURS
-from viz.studies.offset_focus import PART_WORDS, Array, Focus, rounded
+from viz.studies.offset_focus import PART_WORDS, Array, Focus
 
 PART_COLOURS = (SLOT_COLOURS[4], SLOT_COLOURS[0])
 QUANTILES = (5, 25, 50, 75, 95)

@@ -7,11 +7,11 @@ from markupsafe import Markup
 
 from backend.records.offsets import KINDS, OffsetStudy
 from viz.base.figure import FigureView, colour_bar, figure
-from viz.base.format import clip, number, percent, plot_text, visible
+from viz.base.format import clip, number, percent, plot_text, rounded, visible
 from viz.base.html import render
 from viz.base.subplots import band, layer_axes, layer_curve, two_panels
 from viz.base.theme import MAGNITUDE, OUTLINE_COLOUR, SLOT_COLOURS
-from viz.studies.offset_focus import PART_WORDS, Array, Focus, rounded, valid_focus
+from viz.studies.offset_focus import PART_WORDS, Array, Focus, valid_focus
 from viz.studies.offset_samples import distributions, estimate_view
 
 __all__ = ["PART_WORDS", "Focus", "tokens_html", "valid_focus", "views"]

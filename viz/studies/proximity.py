@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from backend.records.proximity import BINS, Correlation, ProximityRecord
 from viz.base.figure import FigureView, Panel, figure, interval
-from viz.base.format import clip, number, plot_text, visible
+from viz.base.format import clip, number, plot_text, rounded, visible
 from viz.base.html import html, table
 from viz.base.subplots import band, layer_axes, layer_curve, two_panels
 from viz.base.theme import METHOD_COLOURS, SLOT_COLOURS
@@ -93,20 +93,14 @@ def correlation(record: ProximityRecord, *, offsets: bool) -> FigureView:
     readings = []
     for index, (name, label) in enumerate(zip(_fields(offsets), ("keys", "values"), strict=True)):
         coefficients = record.correlations[name]
+        curves = (coefficients.rho, coefficients.low, coefficients.high)
         readings.append(_reading(coefficients, label))
         layer_curve(
             drawing, None, coefficients.rho, label, METHOD_COLOURS[(1, 6)[index]],
             dash=("solid", "dash")[index], symbol=("circle", "diamond")[index],
-            error_y=interval(coefficients.rho, coefficients.low, coefficients.high),
+            error_y=interval(*curves),
         )  # fmt: skip
-        rows += [
-            (
-                label,
-                layer,
-                *(_plain(v[layer]) for v in (coefficients.rho, coefficients.low, coefficients.high)),
-            )
-            for layer in range(layers)
-        ]
+        rows += [(label, layer, *rounded(*(curve[layer] for curve in curves))) for layer in range(layers)]
     drawing.add_hline(y=0, line={"width": 1, "dash": "dot", "color": "#8b95a1"})
     drawing.update_layout(
         xaxis={"title": "layer", "range": [-0.3, layers - 0.7], "dtick": 1 if layers <= 16 else None},
@@ -217,7 +211,3 @@ def _token(text: str, token: np.int64) -> Markup:
     """A token's text, nothing of it hidden, and its id."""
     shown = clip(visible(text), 32) or "(nothing)"
     return html('<q class="kv-token">{}</q> <span class="kv-note">{}</span>', shown, int(token))
-
-
-def _plain(value: np.floating[Any]) -> float | str:
-    return "" if np.isnan(value) else round(float(value), 6)

@@ -110,7 +110,8 @@ def svg(report: Mapping[str, Any]) -> str:
     lines, axes = curves(report), report["picture"]
     places = sorted({x for curve in lines for x, *_ in curve.points})
     percent = any(curve.percent for curve in lines)
-    heights = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0] if percent else ticks(max(_tops(lines), default=1.0))
+    tops = [y if high is None else max(y, high) for curve in lines for _, y, _, high in curve.points]
+    heights = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0] if percent else ticks(max(tops, default=1.0))
     margin = (places[-1] - places[0]) * 0.04 or 1.0
     start, end = places[0] - margin, places[-1] + margin
 
@@ -143,10 +144,6 @@ def svg(report: Mapping[str, Any]) -> str:
         parts=joined(parts, "\n"),
     )
     return str(drawing)
-
-
-def _tops(lines: Sequence[Curve]) -> list[float]:
-    return [y if high is None else max(y, high) for curve in lines for _, y, _, high in curve.points]
 
 
 def _axes(
