@@ -6,8 +6,8 @@ Importing this package, :mod:`backend.base.errors`, :mod:`backend.prompts.pipeli
 
 import os
 
-# Read by OpenMP when torch is loaded. Threads that spin while they wait make busy programs on one machine
-# slow each other twenty-fold: a run of 5 s took 112 s beside others.
+# OpenMP reads this when torch is loaded. Threads that spin while they wait slow other busy programs on the
+# machine twenty-fold: a run of 5 s took 112 s beside others.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 __version__ = "0.1.0"

@@ -1,8 +1,7 @@
-"""The lab: a session, and every study of it. The one face that a page and a command line need.
+"""The lab: a session and its studies, the one interface of the page and the command line.
 
-A study is a measurement beside runs. It is asked for by a request of its own, tells its progress first and
-its record last. Each file of :mod:`backend.studies` that holds one registers it
-(:func:`backend.session.study.study`).
+A study is a measurement beside runs. It has a request of its own, yields its progress, and its record last.
+Each module of :mod:`backend.studies` registers its study (:func:`backend.session.study.study`).
 """
 
 from collections.abc import Generator, Iterator
@@ -17,7 +16,7 @@ from backend.judge.cost import judging_seconds
 from backend.judge.judge_lab import drawn_problem
 from backend.judge.live import write
 from backend.judge.prompts import check_wording
-from backend.model.adapters import fitting
+from backend.model.adapters import weight_labels
 from backend.records.events import Progress
 from backend.records.familiarity import Outlook
 from backend.records.hardware import Figures
@@ -47,7 +46,7 @@ class Lab:
     # -- studies
 
     def study(self, request: object, *, cancel: Cancel = None) -> Generator[Any, None, None]:
-        """Measure what a request asks for; ends with its record.
+        """Run the study of a request; yields its record last.
 
         Raises:
             LabError: see the study's own function.
@@ -56,7 +55,7 @@ class Lab:
         yield from self.session.measure(lambda: run_study(self.session, request, cancel))
 
     def machine_figures(self) -> Iterator[Progress | Figures]:
-        """Measure what the break-even formula needs to know of this machine; ends with it.
+        """Measure the figures of this machine that the break-even formula needs; yields them last.
 
         Raises:
             LabError: see :func:`backend.bench.break_even.measure_within`.
@@ -67,14 +66,14 @@ class Lab:
     def trained_weights(self) -> dict[str, str]:
         """Names and labels of the shipped weights trained for this model; see
         :mod:`backend.model.adapters`."""
-        return fitting(self.session.model)
+        return weight_labels(self.session.model)
 
     # -- the judge lab, beside its study
 
     def write_candidates(
         self, request: JudgeRequest, *, cancel: Cancel = None
     ) -> Iterator[Progress | JudgeProblem]:
-        """Let agents write the candidates of the request's one problem; ends with it.
+        """Let agents write the candidates of the request's one problem; yields the problem last.
 
         Raises:
             LabError: see :func:`backend.judge.live.write`.
@@ -82,11 +81,11 @@ class Lab:
         yield from self.session.measure(lambda: write(self.session.model, request, cancel))
 
     def estimate_judging(self, request: JudgeRequest, count: int = 1, taken_in: int = 0) -> float:
-        """Seconds of judging ``count`` problems like the request's first, or the first that it draws, after
-        ``taken_in`` further ones; see :mod:`backend.judge.cost`.
+        """Seconds of judging ``count`` problems like the request's first (or the first that it draws), after
+        ``taken_in`` others; see :mod:`backend.judge.cost`.
 
         Raises:
-            LabError: the request has a wording that is not there.
+            LabError: the request names an unknown wording.
         """
         check_wording(request.wording)
         problem = request.problems[0] if request.problems else drawn_problem(request, 1)
@@ -103,7 +102,7 @@ class Lab:
     def sweep(
         self, desk: SweepDesk, text: str, lines: str, *, cancel: Cancel = None
     ) -> Generator[Count | Swept]:
-        """Run a sweep at its desk; ends with all its lines.
+        """Run a sweep at its desk; yields all its lines last.
 
         Raises:
             LabError: see :meth:`backend.sweeps.page_sweep.SweepDesk.run`.
@@ -117,7 +116,7 @@ class Lab:
         return tensor_bytes(self.session.streams, record)
 
     def tensors(self, record: RunRecord) -> bytes:
-        """They themselves, as the content of a safetensors file.
+        """The keys and values behind a run, as the content of a safetensors file.
 
         Raises:
             BudgetError: see :func:`backend.session.tensors.tensor_file`.
@@ -129,5 +128,5 @@ class Lab:
         return typed_outlook(self.session, request)
 
     def __getattr__(self, name: str) -> Any:
-        """What the session does itself, for a page that holds the lab alone: runs, estimates, pools."""
+        """The session's own attributes (runs, estimates, pools), for a page that has the lab alone."""
         return getattr(self.session, name)

@@ -1,7 +1,7 @@
-"""What everybody uses: errors, text checks, statistics, files of rows. Free of torch and of the lab's ideas.
+"""What every room uses: errors, text checks, statistics, files of rows. Free of torch.
 
-Whatever stands in every other room stands on this one, so it knows no prompt, no record and no model. An
-error raised here says what to do about it, for its words reach a person as they are.
+All other rooms import this one, so it knows no prompt, no record and no model. Users read its error messages
+as they are, so each says what to do.
 
 Others use, by module:
 

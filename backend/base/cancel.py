@@ -1,4 +1,4 @@
-"""Work in steps: a person may stop it at each, and its last word is what it returns."""
+"""Work in steps that a person may stop between any two of them."""
 
 import threading
 from collections.abc import Generator
@@ -10,23 +10,23 @@ from backend.base.errors import RunCancelled
 Step = TypeVar("Step")
 Result = TypeVar("Result")
 Cancel = threading.Event | None
-KEPT = "What was finished before is still there."
+NOTE = "What was finished before is still there."
 
 
-def stop_if(cancel: Cancel, kept: str = KEPT) -> None:
-    """End the work that was asked to stop. ``kept`` says what is left of it.
+def stop_if(cancel: Cancel, note: str = NOTE) -> None:
+    """Raise if the work should stop. ``note``: what remains of it, for the message.
 
     Raises:
         RunCancelled: ``cancel`` is set.
     """
     if cancel is not None and cancel.is_set():
-        raise RunCancelled(f"Stopped. {kept}")
+        raise RunCancelled(f"Stopped. {note}")
 
 
 def stoppable(
-    steps: Generator[Step, None, Result], cancel: Cancel, kept: str = KEPT
+    steps: Generator[Step, None, Result], cancel: Cancel, note: str = NOTE
 ) -> Generator[Step, None, Result]:
-    """The same steps and the same result, with a look at ``cancel`` behind each step.
+    """The same steps and result; ``cancel`` is checked after each step.
 
     Raises:
         RunCancelled: ``cancel`` was set; the steps are closed.
@@ -38,11 +38,11 @@ def stoppable(
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             yield step
-            stop_if(cancel, kept)
+            stop_if(cancel, note)
 
 
-def drained(steps: Generator[Step, None, Result]) -> Result:
-    """What steps end with, once all are done."""
+def drain(steps: Generator[Step, None, Result]) -> Result:
+    """Run all steps; their result."""
     while True:
         try:
             next(steps)

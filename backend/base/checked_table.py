@@ -21,45 +21,45 @@ KINDS: dict[type, str] = {
 
 def checked_table(
     value: object,
-    where: str,
+    name: str,
     field: str,
     allowed: Mapping[str, tuple[type, ...]],
     required: Collection[str],
     error: type[LabError],
     advice: str = "Correct it.",
 ) -> dict[str, Any]:
-    """A mapping with none but the known keys, each of its type, and all that are required.
+    """Check that a value is a mapping with allowed keys alone, of their types, and with all required ones.
 
     Args:
-        where: what the messages call it; ``field`` is its place in the file, empty for the whole.
-        error: what is raised.
-        advice: said of what is no mapping at all.
+        name: what the messages call it. ``field``: its place in the file, empty for the whole.
+        error: the exception to raise.
+        advice: ends the message where the value is no mapping.
 
     Raises:
         error: with the key, the value, and what is allowed.
     """
-    listed = ", ".join(allowed)
+    names = ", ".join(allowed)
     if not isinstance(value, dict):
-        shown = "empty" if value is None else show(value)
-        needed = f"; needed are {', '.join(required)}" if required else ""
+        text = "empty" if value is None else show(value)
+        more = f"; needed are {', '.join(required)}" if required else ""
         raise error(
-            f"{where} is {shown}, but must be keys with values, as in '{next(iter(allowed))}: ...'. The keys "
-            f"are {listed}{needed}. {advice}",
+            f"{name} is {text}, but must be keys with values, as in '{next(iter(allowed))}: ...'. The keys "
+            f"are {names}{more}. {advice}",
             field=field or None,
         )
     for key, item in value.items():
-        inner = f"{field}.{key}" if field else str(key)
+        path = f"{field}.{key}" if field else str(key)
         if key not in allowed:
             raise error(
-                f"{where} has the unknown key {show(key)}. Allowed keys: {listed}. Remove or correct it.",
-                field=inner,
+                f"{name} has the unknown key {show(key)}. Allowed keys: {names}. Remove or correct it.",
+                field=path,
             )
         if type(item) not in allowed[key]:
             kinds = " or ".join(KINDS[kind] for kind in allowed[key])
-            raise error(f"{inner} is {show(item)}, but must be {kinds}. Correct it.", field=inner)
+            raise error(f"{path} is {show(item)}, but must be {kinds}. Correct it.", field=path)
     for key in required:
         if key not in value:
             raise error(
-                f"{where} lacks the key '{key}'. Needed: {', '.join(required)}. Add it.", field=field or None
+                f"{name} lacks the key '{key}'. Needed: {', '.join(required)}. Add it.", field=field or None
             )
     return value

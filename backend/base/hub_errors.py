@@ -1,4 +1,4 @@
-"""What looking something up on the hub says: nothing of every try, and once why it failed. Free of torch."""
+"""Look-ups on the hub without a log line per try, and the reason of a failure. Free of torch."""
 
 import textwrap
 from collections.abc import Iterator
@@ -12,17 +12,17 @@ LONGEST = 400  # characters of a reason; the hub's own fit
 
 @contextmanager
 def quiet_lookups() -> Iterator[None]:
-    """Without the library's lines about each try that failed; what came of them is the caller's to say."""
+    """Silence the library's line about each failed try; the caller reports the outcome."""
     from huggingface_hub.utils import logging
 
-    before = logging.get_verbosity()
+    level = logging.get_verbosity()
     logging.set_verbosity(ERROR)
     try:
         yield
     finally:
-        logging.set_verbosity(before)
+        logging.set_verbosity(level)
 
 
 def reason(error: BaseException) -> str:
-    """What an error says, on one line and without secrets: whole, or as many words of it as fit."""
+    """An error's message on one line, without secrets, cut to :data:`LONGEST` characters."""
     return textwrap.shorten(redact(str(error)).rstrip(".\n "), LONGEST, placeholder=" ...")

@@ -1,4 +1,4 @@
-"""On what something was measured: the machine, in words, and the versions that decide results."""
+"""Where something was measured: the machine and the versions that decide results."""
 
 import platform
 from importlib.metadata import version
@@ -17,7 +17,7 @@ def processor() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions that decide results, read off what is installed: nothing heavy is loaded for them."""
+    """Versions that decide results, from the packages' metadata: nothing heavy is imported."""
     return {
         "kv-reuse-lab": __version__,
         "torch": version("torch"),

@@ -1,4 +1,4 @@
-"""The modules of a package whose parts register themselves."""
+"""Imports the modules of a package, which register themselves."""
 
 import importlib
 import pkgutil
@@ -7,6 +7,6 @@ from types import ModuleType
 
 
 def modules_of(package: str) -> list[ModuleType]:
-    """Every module of an imported package and of the packages in it, imported, by name."""
-    found = pkgutil.walk_packages(sys.modules[package].__path__, f"{package}.")
-    return [importlib.import_module(module.name) for module in found]
+    """Import every module of a package and its subpackages; the package itself is imported already."""
+    modules = pkgutil.walk_packages(sys.modules[package].__path__, f"{package}.")
+    return [importlib.import_module(module.name) for module in modules]

@@ -1,4 +1,4 @@
-"""Numbers and choices of a person, in their ranges. Free of torch."""
+"""Checks of numbers and choices that a person gave. Free of torch."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,12 +8,12 @@ from backend.base.text import show
 
 
 def check_choice(
-    value: object, known: Iterable[Any], field: str, what: str = "", error: type[LabError] = OptionError
+    value: object, choices: Iterable[Any], field: str, label: str = "", error: type[LabError] = OptionError
 ) -> None:
-    """Refuse what is not among the known. ``what``: what the message calls it, else the field's last part."""
-    known = tuple(known)
-    if value not in known:
-        name, allowed = what or field.rpartition(".")[2], ", ".join(map(str, known))
+    """Refuse what is none of the choices. ``label``: its name in messages; the field's last part if empty."""
+    choices = tuple(choices)
+    if value not in choices:
+        name, allowed = label or field.rpartition(".")[2], ", ".join(map(str, choices))
         raise error(f"{name} is {show(value)}; allowed: {allowed}. Choose one of them.", field=field)
 
 
@@ -44,7 +44,7 @@ def check_whole(value: object, low: int, high: int, field: str, advice: str = "C
 def check_ranges(
     request: object, limits: Mapping[str, tuple[int, int]], section: str, advice: str = "Change it."
 ) -> None:
-    """The same of a request's attributes, each in its limits; ``section`` stands before their names.
+    """:func:`check_whole` of several attributes of a request; ``section`` precedes their names.
 
     Raises:
         OptionError: one is no whole number in its range.

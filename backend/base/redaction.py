@@ -6,15 +6,15 @@ import re
 import traceback
 from collections.abc import Callable, Mapping
 
-#: Names of environment variables that hold one.
+#: Names of environment variables that hold a secret.
 SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL", re.IGNORECASE)
-#: What tokens of hubs look like, and passwords in addresses.
+#: Access tokens of known services, and passwords in URLs.
 SECRET_LOOK = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
     r"|AKIA[A-Z0-9]{16}\b|AIza[\w-]{35}|xox[abeprs]-[\w-]{10,})"
     r"|(?<=://)[^\s/@:]+:[^\s/@]+(?=@)"
 )
-#: One of these stands in whatever looks so; most texts have none, and looking for them is quicker.
+#: Every match of SECRET_LOOK holds one of these; most texts hold none, and this search is quicker.
 _SIGNS = ("hf_", "sk-", "ghp_", "gho_", "ghs_", "ghu_", "ghr_", "github_pat_", "AKIA", "AIza", "xox", "://")
 SHORTEST = 8  # a value that is shorter would hide ordinary words
 HIDDEN = "[hidden]"
@@ -26,7 +26,7 @@ def redact(text: str, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def redacter(environ: Mapping[str, str] = os.environ) -> Callable[[str], str]:
-    """:func:`redact` for many texts: the environment is looked through once."""
+    """:func:`redact` for many texts: the environment is searched once."""
     secret = {value for name, value in environ.items() if SECRET_NAME.search(name) and len(value) >= SHORTEST}
     values = sorted(secret, key=len, reverse=True)
 
@@ -39,7 +39,7 @@ def redacter(environ: Mapping[str, str] = os.environ) -> Callable[[str], str]:
 
 
 class Discreet(logging.Filter):
-    """Keeps secrets out of a log, and what visitors wrote.
+    """Keeps secrets and visitors' texts out of a log.
 
     An exception's message may quote a visitor's text, so only its type and the places in the code are
     written.
@@ -54,24 +54,24 @@ class Discreet(logging.Filter):
 
 
 def places(error: BaseException) -> str:
-    """An exception's type and where it was raised, without its message, and those that led to it."""
-    said = []
-    seen: set[int] = set()
+    """The types and code locations of an exception and its causes, without their messages."""
+    parts = []
+    ids: set[int] = set()
     current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
+    while current is not None and id(current) not in ids:
+        ids.add(id(current))
         frames = "".join(
             f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}\n'
             for frame in traceback.extract_tb(current.__traceback__)
         )
-        said.append(f"{frames}{type(current).__module__}.{type(current).__qualname__}")
+        parts.append(f"{frames}{type(current).__module__}.{type(current).__qualname__}")
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
-    return "\nwhile handling\n".join(said)
+    return "\nwhile handling\n".join(parts)
 
 
 def keep_log_discreet(*names: str) -> None:
-    """Filter what these loggers write; a filter of theirs does not see their children's."""
+    """Filter what these loggers write. Filters are not inherited by child loggers."""
     for name in names:
         logger = logging.getLogger(name)
-        if not any(isinstance(known, Discreet) for known in logger.filters):
+        if not any(isinstance(item, Discreet) for item in logger.filters):
             logger.addFilter(Discreet())

@@ -1,9 +1,8 @@
 """A file of rows that survives a kill: JSON lines, appended to and never rewritten. Free of torch.
 
-Each row carries a ``key`` made of all that decided it. Who measures reads what is there, does what is
-missing, and appends; so a measurement that was stopped goes on, and no row is written twice. A row is on the
-disk before the next one is begun; a kill in the middle of writing leaves a torn last line, which reading cuts
-off.
+Each row has a ``key`` made of all that decides its result. A measurement reads the rows, computes the missing
+ones and appends them; so it can be resumed, and no row is written twice. A row is on the disk before the next
+one begins; a kill during a write leaves a torn last line, which reading cuts off.
 """
 
 import json
@@ -30,12 +29,12 @@ class RowFile:
         if not self.path.exists():
             return []
         content = self.path.read_bytes()
-        whole, newline, torn = content.rpartition(b"\n")
+        lines, newline, torn = content.rpartition(b"\n")
         if torn:
             with self.path.open("r+b") as file:
-                file.truncate(len(whole) + len(newline))
+                file.truncate(len(lines) + len(newline))
         rows = []
-        for number, line in enumerate(whole.splitlines(), 1):
+        for number, line in enumerate(lines.splitlines(), 1):
             if not line:
                 continue
             try:
@@ -48,9 +47,9 @@ class RowFile:
         return rows
 
     def resume(self) -> dict[str, dict[str, Any]]:
-        """The rows by their keys; what has none is another program's, and passed over.
+        """The rows by their keys; rows without a key are another program's and skipped.
 
-        Makes the file, so that a place where nothing can be written is found before anything is measured.
+        Creates the file, so that an unwritable path fails before anything is measured.
 
         Raises:
             RecordError: a line that is not the last is damaged.
@@ -59,7 +58,7 @@ class RowFile:
         return {row["key"]: row for row in self.rows() if isinstance(row, dict) and "key" in row}
 
     def append(self, *rows: Mapping[str, Any]) -> None:
-        """Write rows behind those that are there; when this returns, they are on the disk."""
+        """Append rows; when this returns, they are on the disk."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -17,13 +17,13 @@ from backend.base.bounded_json import JSON_BYTES, excess
 from backend.base.errors import RecordError
 
 T = TypeVar("T")
-# ``metadata`` of a field that is written only where it is not its default: a request without it stays the
-# text that it was before there was such a field, and rows saved under that text are found
+# ``metadata`` of a field that is written only if it is not its default. So a request without it is encoded as
+# before the field existed, and rows saved under that text are still found.
 SELDOM = {"seldom": True}
 Floats = NDArray[np.float32]  # the arrays of most records
 
 UNPACKED_BYTES = 256 * 2**20  # a file that unpacks to more is not opened
-MOST_PARTS = 10_000  # files in it; each array is one
+MOST_PARTS = 10_000  # files in the zip; each array is one
 
 
 def pack(value: Any) -> bytes:
@@ -78,11 +78,11 @@ def unpack(kind: type, content: bytes, wanted_format: int, limit_bytes: int = UN
 
 
 def open_zip(content: bytes, most_parts: int) -> zipfile.ZipFile:
-    """A zip to read from; its parts are counted before a list of them is made.
+    """Open a zip for reading; its parts are counted before their list is built.
 
     Raises:
-        RecordError: it has too many.
-        zipfile.BadZipFile: it is none.
+        RecordError: too many parts.
+        zipfile.BadZipFile: not a zip.
     """
     if (parts := content.count(b"PK\x01\x02")) > most_parts:  # each part's entry begins so
         raise RecordError(
@@ -92,8 +92,7 @@ def open_zip(content: bytes, most_parts: int) -> zipfile.ZipFile:
 
 
 class Saved:
-    """A record that goes into one file and comes back; ``format``, a field with a default, says which version
-    of it."""
+    """A record that can be saved as one file. ``format``, a field with a default, is its version."""
 
     format: int
 
@@ -143,7 +142,7 @@ def encode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
 
 
 def as_json(value: Any) -> Any:
-    """What holds no arrays, as JSON values."""
+    """A value without arrays, as JSON values."""
     return encode(value, {})
 
 
@@ -155,8 +154,8 @@ def from_json(kind: type[T], value: Any) -> T:
 def decode(kind: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     """The inverse of :func:`encode`, guided by type hints.
 
-    Every value must be of the type that its field says, down to the leaves: what draws a record writes a
-    number without escaping it, so a text that stands in a number's place would reach the page as it is.
+    Every value must have its field's type, down to the leaves: figures write numbers without escaping, so a
+    text in a number's place would reach the page as it is.
 
     Raises:
         TypeError: a value of another type, or a field that the class does not have.
@@ -168,22 +167,22 @@ def decode(kind: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
         return _decode_one_of(args, value, arrays)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         hints = _hints(kind)
-        return kind(**{k: decode(hints[k], v, arrays) for k, v in _a(dict, value).items()})
+        return kind(**{k: decode(hints[k], v, arrays) for k, v in _require(dict, value).items()})
     if origin is np.ndarray:
         return _decode_array(args[-1], value, arrays)
     if origin is tuple:
-        items = _a(list, value)
+        items = _require(list, value)
         kinds = [args[0]] * len(items) if args[-1] is Ellipsis or len(args) == 1 else args
         return tuple(decode(k, v, arrays) for k, v in zip(kinds, items, strict=True))
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
-        return {k: decode(args[1], v, arrays) for k, v in _a(dict, value).items()}
+        return {k: decode(args[1], v, arrays) for k, v in _require(dict, value).items()}
     if origin is typing.Literal:
         if value not in args or type(value) not in map(type, args):
             raise TypeError(f"{str(value)[:40]!r} is none of {args}")
         return value
     if kind is float and type(value) is int:
         return value
-    return _a(kind, value)
+    return _require(kind, value)
 
 
 @functools.cache
@@ -191,7 +190,7 @@ def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def _a(kind: Any, value: Any) -> Any:
+def _require(kind: Any, value: Any) -> Any:
     """The value, if it is of exactly this type."""
     if type(value) is not (type(None) if kind is None else kind):
         raise TypeError(f"{type(value).__name__} stands where {kind} belongs")
@@ -209,11 +208,11 @@ def _decode_one_of(kinds: tuple[Any, ...], value: Any, arrays: Mapping[str, NDAr
 
 
 def _decode_array(hint: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    """The array that a value names; numbers of the kind that the hint says (``np.dtype[np.float32]``)."""
-    if set(_a(dict, value)) != {"$array"}:
+    """The array that a value names; its numbers must be of the hint's kind (``np.dtype[np.float32]``)."""
+    if set(_require(dict, value)) != {"$array"}:
         raise TypeError("an array is missing")
-    array, wanted = arrays[value["$array"]], typing.get_args(hint)
-    kinds = np.dtype(wanted[0]).kind if wanted and wanted[0] is not Any else "biuf"
+    array, dtypes = arrays[value["$array"]], typing.get_args(hint)
+    kinds = np.dtype(dtypes[0]).kind if dtypes and dtypes[0] is not Any else "biuf"
     if array.dtype.kind not in kinds:
-        raise TypeError(f"an array of {array.dtype} stands where {wanted} belongs")
+        raise TypeError(f"an array of {array.dtype} stands where {dtypes} belongs")
     return array

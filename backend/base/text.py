@@ -1,4 +1,4 @@
-"""Text that people and files give: checked before it is used, and shown in messages."""
+"""Checks of text from people and files, and text for messages."""
 
 import re
 import reprlib
@@ -14,42 +14,42 @@ _SHORT.maxlevel = 2
 
 
 def show(value: object) -> str:
-    """A value for a message: quoted, on one line, not long, however large the value is."""
+    """A value for a message: quoted, on one line, cut short."""
     try:
         return _SHORT.repr(value)
     except ValueError:  # an integer of thousands of digits
         return "a very large number"
 
 
-def check_text(text: object, what: str, field: str, limit: int = MAX_TEXT) -> str:
-    """The text itself, if it is a string that a tokenizer can take."""
+def check_text(text: object, label: str, field: str, limit: int = MAX_TEXT) -> str:
+    """The text, if it is a string that a tokenizer can take."""
     if not isinstance(text, str):
-        raise PromptError(f"{what} is {show(text)}, which is not text. Give text.", field=field)
+        raise PromptError(f"{label} is {show(text)}, which is not text. Give text.", field=field)
     if len(text) > limit:
         raise PromptError(
-            f"{what} has {len(text):,} characters; up to {limit:,} are allowed. Shorten it.", field=field
+            f"{label} has {len(text):,} characters; up to {limit:,} are allowed. Shorten it.", field=field
         )
     if bad := _UNUSABLE.search(text):
         kind = "a NUL character" if bad.group() == "\x00" else "half of a surrogate pair"
         raise PromptError(
-            f"{what} holds {kind} at character {bad.start() + 1:,}, which is not valid text. Remove it.",
+            f"{label} holds {kind} at character {bad.start() + 1:,}, which is not valid text. Remove it.",
             field=field,
         )
     return text
 
 
-Tax = tuple[int, int]  # tokens of prompts that their texts, tokenised at once, would not have; all of them
+Tax = tuple[int, int]  # tokens that exist only because segments are tokenised apart, and all tokens
 
 
-def added(taxes: Iterable[Tax | None]) -> Tax | None:
-    """The sum of those that are known; None where none is."""
-    known = [tax for tax in taxes if tax is not None]
-    return (sum(taxed for taxed, _ in known), sum(total for _, total in known)) if known else None
+def sum_taxes(taxes: Iterable[Tax | None]) -> Tax | None:
+    """The sum of the taxes that are not None; None if all are."""
+    present = [tax for tax in taxes if tax is not None]
+    return (sum(taxed for taxed, _ in present), sum(total for _, total in present)) if present else None
 
 
 def boundary_words(tax: Tax | None) -> str:
-    """What tokenising segments one by one costs, in a sentence; empty where nothing, or where it is not
-    known (None)."""
+    """What tokenising segments apart costs, in a sentence; empty where it costs nothing or is unknown
+    (None)."""
     taxed, total = tax or (0, 0)
     if not taxed:
         return ""
@@ -60,8 +60,8 @@ def boundary_words(tax: Tax | None) -> str:
 
 
 def replication(draws: int, unit: str, inside: str) -> str:
-    """The unit of replication in a sentence: what was read in one ``unit``, such as a warm-up or a store of
-    caches, shares what it held. ``inside``: what is counted, such as problems."""
+    """The unit of replication in a sentence. ``unit``: what shares caches, such as a warm-up or a store;
+    ``inside``: what is counted, such as problems."""
     if draws > 1:
         return f"Intervals are over {draws} {unit}s, then the {inside} of each."
     return (
@@ -70,6 +70,6 @@ def replication(draws: int, unit: str, inside: str) -> str:
     )
 
 
-def check_label(text: object, what: str, field: str) -> None:
-    if not check_text(text, what, field, 200).strip():
-        raise PromptError(f"{what} is empty. Give 1 to 200 characters.", field=field)
+def check_label(text: object, label: str, field: str) -> None:
+    if not check_text(text, label, field, 200).strip():
+        raise PromptError(f"{label} is empty. Give 1 to 200 characters.", field=field)

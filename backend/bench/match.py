@@ -12,7 +12,7 @@ import torch
 from backend.bench.common import BenchRequest, CacheShape, medians, slope_of, steps_to, timed
 from backend.bench.roofline import copy_gb_s, least_ms, percent
 from backend.cache.kernels import triton_on
-from backend.cache.kernels.distances import kept_in
+from backend.cache.kernels.distances import descriptor_dtype
 from backend.cache.kv_cache import KVSegment
 from backend.cache.samples import Sample, SampleLog
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules
@@ -28,7 +28,7 @@ def _pool(shape: CacheShape, tokens: int, anchors: int, channels: int) -> tuple[
     kv = torch.zeros(1, 1, tokens, channels, dtype=shape.dtype, device=shape.device)
     base = KVSegment(kv, kv, 0, True, "nothing")
     samples = []
-    dtype = kept_in(shape.dtype, shape.device)
+    dtype = descriptor_dtype(shape.dtype, shape.device)
     for _ in range(anchors + 1):
         described = torch.randn(tokens, shape.hidden, device=shape.device).to(dtype)
         samples.append(log.add("text", tuple(range(tokens)), "", base, described))
@@ -64,7 +64,7 @@ def bench_match(request: BenchRequest) -> dict[str, Any]:
     gb_s = copy_gb_s(kind.device, repeats)
     times = timed({"match": _matching(sample, pool), "one_by_one": one_by_one}, repeats, kind.device)
     ms = medians(times)
-    read = (anchors + 1) * sample.embedded.bytes
+    read = (anchors + 1) * sample.features.bytes
 
     short = max(8, tokens // 4)
     pools = [_pool(kind, short, anchors, channels) for channels in KV_CHANNELS]
@@ -76,7 +76,7 @@ def bench_match(request: BenchRequest) -> dict[str, Any]:
         "match",
         times,
         kind.device,
-        sample.embedded.tensor.dtype,
+        sample.features.tensor.dtype,
         kernel="triton" if triton_on(kind.device) else "torch",
         match_ms=ms["match"],
         one_by_one_ms=ms["one_by_one"],

@@ -1,7 +1,7 @@
 """Keys and values: rotation, buffers, rows, offsets, samples, kernels, budget.
 
-A segment's keys are kept as if it stood at position 0 and are turned to wherever it is placed. The log of
-samples holds what was computed once; pools and methods are index sets over it.
+A segment's keys are stored position-free (as at position 0) and rotated to the position where it is placed.
+The log of samples holds what was computed once; pools and methods are index sets over it.
 
 Others use, by module:
 

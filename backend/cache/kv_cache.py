@@ -17,32 +17,22 @@ from backend.cache.rope import Rotation
 
 
 def in_large_pages(tensor: Tensor) -> Tensor:
-    """A fresh tensor, with large pages asked for where it is large and lies in main memory."""
+    """A fresh tensor; large pages are requested if it is large and in main memory."""
     if tensor.device.type == "cpu":
         want_large_pages(tensor.data_ptr(), tensor.numel() * tensor.element_size())
     return tensor
 
 
-OWN_CONTEXT = "own context"  # ends the context, in words, of what an agent decoded itself
+OWN_CONTEXT = "own context"  # ends the ``context`` of what an agent decoded itself
 
 
 @dataclass(frozen=True)
-class KVSegment:
-    """The KV of a contiguous token span, computed in some context.
-
-    Attributes:
-        keys: (layers, kv_heads, tokens, head_dim), position-free: rotated back to position 0.
-        values: the same shape.
-        start: RoPE position of the first token where the segment was computed.
-        exact: computed by real prefill or decoding over an exact cache.
-        context: in words, where it was computed ("alone", "agent 1's own context", ...).
-    """
+class KeysAndValues:
+    """``keys``: (layers, kv_heads, tokens, head_dim), position-free: rotated back to position 0; ``values``:
+    the same shape."""
 
     keys: Tensor
     values: Tensor
-    start: int
-    exact: bool
-    context: str
 
     @property
     def tokens(self) -> int:
@@ -52,19 +42,29 @@ class KVSegment:
     def bytes(self) -> int:
         return 2 * self.keys.numel() * self.keys.element_size()
 
+
+@dataclass(frozen=True)
+class KVSegment(KeysAndValues):
+    """The KV of a contiguous token span, computed in some context.
+
+    Attributes:
+        start: RoPE position of the first token where the segment was computed.
+        exact: computed by real prefill or decoding over an exact cache.
+        context: in words, where it was computed ("alone", "agent 1's own context", ...).
+    """
+
+    start: int
+    exact: bool
+    context: str
+
     def slice(self, start: int, end: int) -> KVSegment:
         """Tokens ``[start, end)`` as a view."""
-        return KVSegment(
-            self.keys[:, :, start:end],
-            self.values[:, :, start:end],
-            self.start + start,
-            self.exact,
-            self.context,
-        )
+        keys, values = self.keys[:, :, start:end], self.values[:, :, start:end]
+        return KVSegment(keys, values, self.start + start, self.exact, self.context)
 
 
 class Offset(Protocol):
-    """What a correction reads of a stored offset, packed or not; shapes as in :class:`KVSegment`."""
+    """What a correction reads of a stored offset, packed or not; shapes as in :class:`KeysAndValues`."""
 
     @property
     def keys(self) -> Tensor: ...
@@ -78,19 +78,8 @@ class Offset(Protocol):
 
 
 @dataclass(frozen=True)
-class KVOffset:
-    """KV in one context minus KV in another, position-free; shapes as in :class:`KVSegment` (Eq. 6, 7)."""
-
-    keys: Tensor
-    values: Tensor
-
-    @property
-    def tokens(self) -> int:
-        return int(self.keys.shape[2])
-
-    @property
-    def bytes(self) -> int:
-        return 2 * self.keys.numel() * self.keys.element_size()
+class KVOffset(KeysAndValues):
+    """KV in one context minus KV in another, position-free (Eq. 6, 7)."""
 
     @staticmethod
     def between(real: KVSegment, base: KVSegment) -> KVOffset:
@@ -102,7 +91,7 @@ class KVOffset:
         return KVOffset(self.keys[:, :, start:end], self.values[:, :, start:end])
 
     def to(self, device: torch.device) -> KVOffset:
-        """The same on a device; itself where it is there already."""
+        """A copy on a device; itself if it is there already."""
         if self.keys.device == device:
             return self
         return KVOffset(self.keys.to(device), self.values.to(device))
@@ -110,8 +99,9 @@ class KVOffset:
 
 @dataclass(frozen=True)
 class Temper:
-    """How attention to some places is changed: scores divided by ``temperature``, the logarithm of their sum
-    multiplied by ``scale``. ``places``: (places,) bool, on the CPU; those behind its end are as ever."""
+    """How attention to some places is changed: scores are divided by ``temperature``, the logarithm of their
+    sum is multiplied by ``scale``. ``places``: (places,) bool, on the CPU; places beyond its end are not
+    tempered."""
 
     places: Tensor
     temperature: float
@@ -120,21 +110,21 @@ class Temper:
 
 @functools.cache
 def _cache_argument(kinds: tuple[type, ...]) -> str:
-    owned = [vars(kind)["forward"] for kind in kinds if "forward" in vars(kind)]
-    forwards = [inspect.signature(forward) for forward in owned]
-    return "cache" if any("cache" in signature.parameters for signature in forwards) else "past_key_values"
+    forwards = [vars(kind)["forward"] for kind in kinds if "forward" in vars(kind)]
+    signatures = [inspect.signature(forward) for forward in forwards]
+    return "cache" if any("cache" in signature.parameters for signature in signatures) else "past_key_values"
 
 
-def as_argument(module: Any, held: Cache) -> dict[str, Cache]:
-    """A cache under the name that a module's ``forward`` has for it: ``cache``, in transformers before 5.24
-    ``past_key_values``. A subclass may pass all that it is given on to its base."""
-    return {_cache_argument(type(module).__mro__): held}
+def as_argument(module: Any, cache: Cache) -> dict[str, Cache]:
+    """A cache as keyword argument of a module's ``forward``: ``cache``, in transformers before 5.24
+    ``past_key_values``. Base classes are searched too, since a subclass may pass its arguments on."""
+    return {_cache_argument(type(module).__mro__): cache}
 
 
 def made_cache(output: Any) -> Any:
-    """The cache that a forward pass gives back, by either of its names; None where it gives none."""
-    held = getattr(output, "cache", None)
-    return getattr(output, "past_key_values", None) if held is None else held
+    """The cache in a forward pass's output, under either name; None if there is none."""
+    cache = getattr(output, "cache", None)
+    return getattr(output, "past_key_values", None) if cache is None else cache
 
 
 class BufferLayer(DynamicLayer):
@@ -152,16 +142,15 @@ class BufferLayer(DynamicLayer):
         end = self.length + key_states.shape[2]
         self.key_buffer[:, :, self.length : end] = key_states
         self.value_buffer[:, :, self.length : end] = value_states
-        self.length = end
-        self.keys, self.values = self.key_buffer[:, :, :end], self.value_buffer[:, :, :end]
-        # A layer that lies on another device than the cache gets a copy; else this is the same.
+        self.rewind(end)
+        # A model layer on another device than the cache gets a copy.
         return self.keys.to(key_states.device), self.values.to(key_states.device)
 
     def get_seq_length(self) -> int:
         return self.length
 
     def rewind(self, length: int) -> None:
-        """Count the first ``length`` places as filled, and nothing behind them."""
+        """Count the first ``length`` places as filled, and no others."""
         self.length = length
         self.keys, self.values = self.key_buffer[:, :, :length], self.value_buffer[:, :, :length]
 
@@ -169,10 +158,10 @@ class BufferLayer(DynamicLayer):
 class KVCache:
     """The cache of one batch, in two contiguous buffers (layers, batch, kv_heads, capacity, head_dim).
 
-    Keys are rotated to their positions, as the model's attention wants them. A token's position is its place,
-    but for two cases: ``positions`` (places,) holds those of the first places of a single row where a method
-    gave them others, and ``shifts``, one per row, are added to the places of all tokens to come. ``tempers``:
-    one per row; None for attention as it is.
+    Keys are rotated to their positions, as attention needs them. A token's position is its place, with two
+    exceptions: ``positions`` (places,) are the positions of a single row's first places if a method set them;
+    ``shifts``, one per row, are added to the places of all later tokens. ``tempers``: one per row; None for
+    plain attention.
     """
 
     def __init__(
@@ -204,7 +193,7 @@ class KVCache:
         return int(self.keys.shape[3])
 
     def reserve(self, tokens: int) -> None:
-        """Make room for ``tokens`` in all, keeping what is there."""
+        """Grow the buffers to ``tokens`` places, keeping the content."""
         if tokens <= self.capacity:
             return
         length, old_keys, old_values = self.length, self.keys, self.values
@@ -217,12 +206,12 @@ class KVCache:
 
     def positions_of(self, start: int, end: int, row: int = 0) -> Tensor:
         """RoPE positions of places ``[start, end)`` of a row without padding, (places,), on the CPU."""
-        known = self.positions if self.positions is not None else torch.empty(0, dtype=torch.long)
-        later = torch.arange(len(known), max(end, len(known))) + self.shifts[row]
-        return torch.cat([known, later])[start:end]
+        head = self.positions if self.positions is not None else torch.empty(0, dtype=torch.long)
+        tail = torch.arange(len(head), max(end, len(head))) + self.shifts[row]
+        return torch.cat([head, tail])[start:end]
 
     def copy(self) -> KVCache:
-        """The same content in buffers of its own."""
+        """A copy with its own buffers."""
         twin = KVCache((*self.keys.shape,), self.keys.dtype, self.keys.device)
         twin.keys.copy_(self.keys)
         twin.values.copy_(self.values)
@@ -250,8 +239,8 @@ class KVCache:
         row: int = 0,
         padding: int = 0,
     ) -> KVSegment:
-        """A position-free copy of places ``[start, end)`` of a row, whose positions are :meth:`positions_of`
-        them less ``padding``."""
+        """A position-free copy of places ``[start, end)`` of a row. Their positions are :meth:`positions_of`
+        minus ``padding``."""
         positions = self.positions_of(start, end, row) - padding
         back = -positions.to(self.keys.device, non_blocking=True)
         keys = rotation.rotate(self.keys[:, row, :, start:end], back)
@@ -265,11 +254,11 @@ class KVCache:
 
     @staticmethod
     def gather(parts: Sequence[tuple[KVCache, int, int]], extra_tokens: int) -> tuple[KVCache, list[int]]:
-        """Copy rows of batches into one batch, aligned at the right, with no padding that all of them have.
+        """Copy rows of batches into one batch, aligned at the right, without padding that all rows share.
 
         Args:
-            parts: of each row the batch that it is in, its place there, and its padding there.
-            extra_tokens: room behind them.
+            parts: for each row its batch, its index there, and its padding there.
+            extra_tokens: room for further tokens.
 
         Returns:
             the batch, and each row's padding.
@@ -277,18 +266,18 @@ class KVCache:
         longest = max(cache.length - pad for cache, _, pad in parts)
         first = parts[0][0].keys
         layers, _, heads, _, dim = first.shape
-        joined = KVCache((layers, len(parts), heads, longest + extra_tokens, dim), first.dtype, first.device)
+        batch = KVCache((layers, len(parts), heads, longest + extra_tokens, dim), first.dtype, first.device)
         padding = []
         for index, (cache, row, pad) in enumerate(parts):
             empty = longest - (cache.length - pad)
             padding.append(empty)
-            for target, source in ((joined.keys, cache.keys), (joined.values, cache.values)):
+            for target, source in ((batch.keys, cache.keys), (batch.values, cache.values)):
                 target[:, index, :, :empty] = 0
                 target[:, index, :, empty:longest] = source[:, row, :, pad : cache.length]
-        joined.length = longest
-        joined.shifts = [cache.shifts[row] for cache, row, _ in parts]
+        batch.length = longest
+        batch.shifts = [cache.shifts[row] for cache, row, _ in parts]
         for index, (cache, row, pad) in enumerate(parts):
             if (temper := cache.tempers[row]) is not None:
-                moved = torch.nn.functional.pad(temper.places, (padding[index] - pad, 0))
-                joined.tempers[index] = replace(temper, places=moved)
-        return joined, padding
+                places = torch.nn.functional.pad(temper.places, (padding[index] - pad, 0))
+                batch.tempers[index] = replace(temper, places=places)
+        return batch, padding

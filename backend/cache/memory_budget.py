@@ -1,9 +1,9 @@
-"""Memory of cached KV: one account for all sessions of a process, and what happens when it runs out anyway.
+"""Memory of cached KV: one budget for all sessions of a process, and a retry when memory runs out anyway.
 
-What a run may need is estimated before it and refused with the number, so running out is the exception: a
-machine that others use, or a device whose allocator keeps more than was asked for. Then the exception is
-caught, everything that can be computed again is freed, the work is tried once more in smaller pieces, and
-after that a person is told.
+A run's need is estimated first, and the run is refused with the number if it does not fit. Memory can still
+run out, where other programs use the machine or the device's allocator takes more than was requested. Then
+everything that can be computed again is freed, the work is tried once more in smaller pieces, and if that
+fails too, the user gets an error.
 """
 
 import gc
@@ -20,15 +20,15 @@ from backend.base.errors import BudgetError, MemoryFullError
 T = TypeVar("T")
 R = TypeVar("R")
 MIB = 2**20
-#: What torch says where the system refuses memory for a tensor on the CPU; it is a plain RuntimeError.
+#: Words of the plain RuntimeError that torch raises when there is no memory for a tensor on the CPU.
 REFUSED = ("can't allocate memory", "not enough memory", "out of memory")
 
 
 class Holder(Protocol):
-    """A session, as the account sees it."""
+    """What the budget knows of a session."""
 
-    runs: int  # going on now
-    used: float  # when it last ran, on any clock that all share
+    runs: int  # in progress
+    used: float  # when it last ran, on a clock that all holders share
 
     @property
     def held(self) -> int:
@@ -39,22 +39,22 @@ class Holder(Protocol):
 
 
 class MemoryBudget:
-    """What all sessions of a process may hold together.
+    """The bytes that all sessions of a process may hold together.
 
     Args:
-        total_bytes: for all; none for as much as there is.
-        free: bytes that the device can still give; ``None`` where nobody knows.
+        total_bytes: the limit; None for no limit but the device's memory.
+        free: free bytes of the device; returns None if that is unknown.
     """
 
     def __init__(self, total_bytes: int | None = None, free: Callable[[], int | None] = lambda: None) -> None:
         self.total_bytes, self._free = total_bytes, free
         self._holders: WeakSet[Holder] = WeakSet()
-        # What those that run may hold and need until they have ended.
+        # Bytes reserved for running holders until their runs end.
         self._promised: WeakKeyDictionary[Holder, int] = WeakKeyDictionary()
         self._guard = threading.RLock()
 
     def join(self, holder: Holder) -> None:
-        """Count a session from now on, as long as it lives."""
+        """Count a session as long as it exists."""
         with self._guard:
             self._holders.add(holder)
 
@@ -66,7 +66,7 @@ class MemoryBudget:
 
     @contextmanager
     def running(self, holder: Holder) -> Iterator[None]:
-        """Nothing is taken from a session that runs."""
+        """While this is open, the session is not emptied."""
         with self._guard:
             holder.runs += 1
         try:
@@ -77,63 +77,63 @@ class MemoryBudget:
                 if not holder.runs:
                     self._promised.pop(holder, None)
 
-    def make_room(self, asking: Holder, needed: int, passing: int) -> None:
-        """Empty idle sessions, the longest unused first, until a run fits.
+    def make_room(self, holder: Holder, need: int, scratch: int) -> None:
+        """Empty idle sessions, least recently used first, until a run fits.
 
         Args:
-            asking: who wants to run.
-            needed: bytes that it may hold when the run is over, what it holds now among them.
-            passing: bytes more that it needs while it runs.
+            holder: the session of the run.
+            need: bytes that it may hold after the run, including what it holds now.
+            scratch: further bytes needed during the run.
 
         Raises:
             BudgetError: it does not fit beside the sessions that are running.
         """
         with self._guard:
-            while (over := self._over(asking, needed, passing)) > 0:
-                if not self._empty_one(asking):
-                    self._refuse(asking, needed + passing, over)
-            if asking.runs:
-                self._promised[asking] = needed + passing
+            while (over := self._over(holder, need, scratch)) > 0:
+                if not self._empty_one(holder):
+                    self._refuse(holder, need + scratch, over)
+            if holder.runs:
+                self._promised[holder] = need + scratch
 
-    def spare(self, needed: int) -> bool:
-        """Whether so many bytes more fit, with nobody emptied for them."""
+    def spare(self, need: int) -> bool:
+        """Whether so many further bytes fit without emptying a session."""
         with self._guard:
             if self.total_bytes is not None:
-                promised = sum(max(h.held, self._promised.get(h, 0)) for h in self._holders)
-                if promised + needed > self.total_bytes:
+                total = sum(max(h.held, self._promised.get(h, 0)) for h in self._holders)
+                if total + need > self.total_bytes:
                     return False
             free = self._free()
-            return free is None or needed <= free
+            return free is None or need <= free
 
-    def empty(self, asking: Holder) -> None:
-        """Empty every idle session but the asking one."""
+    def empty(self, holder: Holder) -> None:
+        """Empty every idle session but ``holder``."""
         with self._guard:
-            while self._empty_one(asking):
+            while self._empty_one(holder):
                 pass
 
-    def _over(self, asking: Holder, needed: int, passing: int) -> int:
+    def _over(self, holder: Holder, need: int, scratch: int) -> int:
         """Bytes too many."""
         over = 0
         if self.total_bytes is not None:
-            others = sum(max(h.held, self._promised.get(h, 0)) for h in self._holders if h is not asking)
-            over = others + max(needed, asking.held) + passing - self.total_bytes
+            others = sum(max(h.held, self._promised.get(h, 0)) for h in self._holders if h is not holder)
+            over = others + max(need, holder.held) + scratch - self.total_bytes
         free = self._free()
         if free is not None:
-            over = max(over, max(0, needed - asking.held) + passing - free)
+            over = max(over, max(0, need - holder.held) + scratch - free)
         return over
 
-    def _empty_one(self, asking: Holder) -> bool:
-        idle = [h for h in self._holders if h is not asking and h.held and not h.runs]
+    def _empty_one(self, holder: Holder) -> bool:
+        idle = [h for h in self._holders if h is not holder and h.held and not h.runs]
         if not idle:
             return False
         min(idle, key=lambda h: h.used).forget()
         release()
         return True
 
-    def _refuse(self, asking: Holder, wanted: int, over: int) -> None:
-        allowed = max(0, wanted - over)
+    def _refuse(self, holder: Holder, need: int, over: int) -> None:
+        room = max(0, need - over)
         raise BudgetError(
-            f"This request may need {wanted / MIB:,.0f} MiB of memory, and {allowed / MIB:,.0f} MiB are left "
+            f"This request may need {need / MIB:,.0f} MiB of memory, and {room / MIB:,.0f} MiB are left "
             "beside what others are running. Shorten the texts, choose fewer methods or fewer new tokens, "
             "or try again when their runs have ended.",
             field="methods",
@@ -152,7 +152,7 @@ def out_of_memory(error: BaseException) -> bool:
     """Whether an exception says that memory ran out."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(said in str(error) for said in REFUSED)
+    return isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in REFUSED)
 
 
 def release() -> None:
@@ -165,29 +165,29 @@ def release() -> None:
 def with_retry(
     attempt: Callable[[bool], Generator[T, None, R]],
     free: Callable[[bool], None],
-    again: T | None = None,
-    what: str = "This run",
+    notice: T | None = None,
+    name: str = "This run",
 ) -> Generator[T, None, R]:
-    """Do ``attempt(False)``; when memory runs out, ``free(last)`` and, if there is a word for it, tell
-    ``again`` and do ``attempt(True)``, which works in smaller pieces.
+    """Run ``attempt(False)``. If memory runs out, call ``free(last)``; then, if there is a ``notice``, yield
+    it and run ``attempt(True)``, which works in smaller pieces.
 
     Raises:
-        MemoryFullError: it ran out once more, or nothing smaller can be tried.
+        MemoryFullError: memory ran out in the last attempt.
     """
-    for smaller in (False, True) if again is not None else (False,):
+    for smaller in (False, True) if notice is not None else (False,):
         try:
             return (yield from attempt(smaller))
         except Exception as error:
             if not out_of_memory(error):
                 raise
-        # Here the exception is gone, and with it the frames that held the tensors.
-        free(smaller or again is None)
+        # Outside of the except block, the exception and its frames no longer hold the tensors.
+        free(smaller or notice is None)
         release()
-        if again is not None and not smaller:
-            yield again
-    tried = ", also in smaller pieces" if again is not None else ""
+        if notice is not None and not smaller:
+            yield notice
+    detail = ", also in smaller pieces" if notice is not None else ""
     raise MemoryFullError(
-        f"{what} needs more memory than this machine has free{tried}. What it had computed was freed, and "
+        f"{name} needs more memory than this machine has free{detail}. What it had computed was freed, and "
         "your anchor pools were emptied. Shorten the texts, choose fewer methods or fewer new tokens, or "
         "wait until others have finished.",
         field="methods",

@@ -1,10 +1,10 @@
 """Sibling caches as differences from one master: a block is kept only where it differs.
 
 Source: TokenDance (arXiv 2604.03143), diff-aware storage: of the caches that several agents have of one text
-one is the *master*; the others are *mirrors*, which hold the blocks that differ from it. Readings: a block is
-:data:`BLOCK` tokens of one layer, keys and values together; a kept block is the mirror's own numbers, so it
-comes back exactly; which blocks are kept is one bit each. Keys are compared position-free. At a tolerance of
-0 nothing is lost; above it a block goes whose relative difference is smaller, and reads as the master's.
+one is the *master*; the others are *mirrors*, which store the blocks that differ from it. Our reading: a
+block is :data:`BLOCK` tokens of one layer, keys and values together; a stored block is exact; a mask holds
+one bit per block. Keys are compared position-free. With a tolerance of 0 nothing is lost; otherwise blocks
+whose relative difference is within it are replaced by the master's.
 """
 
 from dataclasses import dataclass
@@ -20,50 +20,50 @@ class Mirror:
     """A cache beside its master.
 
     Attributes:
-        kept: (layers, blocks) bool.
-        own: the kept blocks' keys and values, (kept, 2, kv_heads, BLOCK, head_dim); a last one that is
-            shorter is filled up with zeros, which are not counted.
+        mask: (layers, blocks) bool, which blocks are stored.
+        blocks: keys and values of the stored blocks, (stored, 2, kv_heads, BLOCK, head_dim); a shorter last
+            block is padded with zeros, which are not counted.
         tokens: of the cache.
     """
 
-    kept: Tensor
-    own: Tensor
+    mask: Tensor
+    blocks: Tensor
     tokens: int
 
     @property
     def bytes(self) -> int:
-        """What is kept, and a bit for each block."""
+        """Bytes of the stored blocks and of the mask."""
         last = self.tokens % BLOCK or BLOCK
-        whole, short = int(self.kept[:, :-1].sum()), int(self.kept[:, -1:].sum())
-        each = 2 * self.own.shape[2] * self.own.shape[4] * self.own.element_size()
-        return (whole * BLOCK + short * last) * each + -(-self.kept.numel() // 8)
+        full, partial = int(self.mask[:, :-1].sum()), int(self.mask[:, -1:].sum())
+        token_bytes = 2 * self.blocks.shape[2] * self.blocks.shape[4] * self.blocks.element_size()
+        return (full * BLOCK + partial * last) * token_bytes + -(-self.mask.numel() // 8)
 
     def restore(self, master: Tensor) -> Tensor:
         """The cache, (2, layers, kv_heads, tokens, head_dim), from its master's in the same shape."""
         blocks = _blocks(master).clone()
-        blocks[self.kept] = self.own
+        blocks[self.mask] = self.blocks
         layers, _, _, heads, _, dim = blocks.shape
-        joined = blocks.permute(2, 0, 3, 1, 4, 5).reshape(2, layers, heads, -1, dim)
-        return joined[:, :, :, : self.tokens]
+        cache = blocks.permute(2, 0, 3, 1, 4, 5).reshape(2, layers, heads, -1, dim)
+        return cache[:, :, :, : self.tokens]
 
 
-def mirror(own: Tensor, master: Tensor, tolerance: float = 0.0) -> Mirror:
-    """Keep what differs.
+def mirror(cache: Tensor, master: Tensor, tolerance: float = 0.0) -> Mirror:
+    """Store the blocks that differ from the master.
 
     Args:
-        own: keys and values, (2, layers, kv_heads, tokens, head_dim), at least one token; keys position-free.
+        cache: keys (position-free) and values, (2, layers, kv_heads, tokens, head_dim), at least one token.
         master: the same of the master.
         tolerance: relative difference (L2) up to which a block counts as the master's.
     """
-    mine, theirs = _blocks(own), _blocks(master)
-    difference = (mine.double() - theirs.double()).flatten(2).norm(dim=2)
-    kept = difference > tolerance * mine.double().flatten(2).norm(dim=2)
-    return Mirror(kept, mine[kept], own.shape[3])
+    blocks, master_blocks = _blocks(cache), _blocks(master)
+    difference = (blocks.double() - master_blocks.double()).flatten(2).norm(dim=2)
+    mask = difference > tolerance * blocks.double().flatten(2).norm(dim=2)
+    return Mirror(mask, blocks[mask], cache.shape[3])
 
 
 def _blocks(cache: Tensor) -> Tensor:
-    """(layers, blocks, 2, kv_heads, BLOCK, head_dim), the last block filled up with zeros."""
-    short = -cache.shape[3] % BLOCK
-    filled = torch.nn.functional.pad(cache, (0, 0, 0, short))
-    pair, layers, heads, tokens, dim = filled.shape
-    return filled.reshape(pair, layers, heads, tokens // BLOCK, BLOCK, dim).permute(1, 3, 0, 2, 4, 5)
+    """(layers, blocks, 2, kv_heads, BLOCK, head_dim), the last block padded with zeros."""
+    missing = -cache.shape[3] % BLOCK
+    padded = torch.nn.functional.pad(cache, (0, 0, 0, missing))
+    pair, layers, heads, tokens, dim = padded.shape
+    return padded.reshape(pair, layers, heads, tokens // BLOCK, BLOCK, dim).permute(1, 3, 0, 2, 4, 5)

@@ -1,15 +1,15 @@
-"""Packed forms of stored offsets: one without loss, one with a stated step, one in half precision.
+"""Packed forms of stored offsets: lossless, rounded to a step, in half precision.
 
-The paper finds that about half of the offset elements are under 0.1 in size and expects headroom for
-compression (appendix 6.4.5); :data:`SMALL` is that size, and a record states the share on the model at hand.
+The paper finds about half of the offset elements under 0.1 in size and expects headroom for compression
+(appendix 6.4.5); a record states the share for its model.
 
-*lossless*: the bytes of each number are regrouped (all first bytes, all second bytes, ...), which puts the
-alike exponents side by side, and deflated; every bit comes back. *lossy*: each element is rounded to the
-nearest multiple of a step, so it errs by at most half of it (and by the rounding of the tensor's own number
-format), then deflated in the same way; elements under half a step become runs of zero.
+*lossless*: the bytes of all numbers are regrouped (all first bytes, all second bytes, ...), which puts
+similar exponents side by side, and deflated. *lossy*: each element is rounded to the nearest multiple of a
+step, an error of at most half a step (plus rounding to the tensor's dtype), then deflated likewise; elements
+under half a step become runs of zeros.
 
-*half*: fp16 rows in an arena of their own, which are mixed as they are: half the bytes to read, which is what
-mixing takes its time for. What the model keeps in 16 bits already stays as it is.
+*half*: fp16 rows in an arena of their own, mixed without unpacking. Mixing is bound by reading, and this
+halves the bytes. Offsets that are in 16 bits already are not packed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from backend.cache.samples import ContextOffset, Sample
 CodecName = Literal["none", "half", "lossless", "lossy"]
 HALF = torch.float16
 LEVEL = 1  # of deflate: higher ones are several times slower and save one more percent
-#: Whole numbers from here on need more bits than an fp32 has: such a step would round nothing.
+#: From here on whole numbers exceed the precision of fp32: such a step would round nothing.
 MOST_STEPS = 1 << 23
 
 
@@ -58,27 +58,27 @@ class PackedTensor:
         return len(self.content)
 
     def unpack(self) -> Tensor:
-        """The tensor, on the device that it came from."""
+        """The tensor, on its original device."""
         if 0 in self.shape:
             return torch.empty(self.shape, dtype=self.dtype, device=self.device)
         planes = np.frombuffer(zlib.decompress(self.content), dtype=np.uint8)
         raw = torch.from_numpy(planes.reshape(self.item_bytes, -1).T.flatten())
         if not self.step:
             return raw.view(self.dtype).reshape(self.shape).to(self.device)
-        whole = {1: torch.int8, 2: torch.int16, 4: torch.int32}[self.item_bytes]
-        steps = raw.view(whole).reshape(self.shape).to(self.device)
+        integer = {1: torch.int8, 2: torch.int16, 4: torch.int32}[self.item_bytes]
+        steps = raw.view(integer).reshape(self.shape).to(self.device)
         return (steps.to(torch.float32) * self.step).to(self.dtype)
 
 
 def pack_tensor(tensor: Tensor, codec: Codec) -> PackedTensor:
-    """Pack any floating-point tensor. What cannot be rounded (not finite, or so large that the step is below
-    the precision of the format) is packed without loss."""
+    """Pack a floating-point tensor. One that cannot be rounded (not finite, or so large that the step is
+    below its precision) is packed losslessly."""
     facts = tuple(tensor.shape), tensor.dtype, tensor.device
     if codec.name == "lossy" and tensor.numel():
         steps = tensor.detach().to(torch.float64) / codec.step
-        most = float(steps.abs().max())
-        if most < MOST_STEPS:  # false for NaN too
-            kind = next(k for k in (torch.int8, torch.int16, torch.int32) if most <= torch.iinfo(k).max)
+        largest = float(steps.abs().max())
+        if largest < MOST_STEPS:  # false for NaN too
+            kind = next(k for k in (torch.int8, torch.int16, torch.int32) if largest <= torch.iinfo(k).max)
             content, item_bytes = _deflate(steps.round().to(kind))
             return PackedTensor(content, *facts, codec.step, item_bytes)
     content, item_bytes = _deflate(tensor.detach())
@@ -86,7 +86,7 @@ def pack_tensor(tensor: Tensor, codec: Codec) -> PackedTensor:
 
 
 def _deflate(tensor: Tensor) -> tuple[bytes, int]:
-    """Deflated bytes of a tensor, regrouped by their place within an item, and the item's size."""
+    """Deflated bytes of a tensor, regrouped by their position within an item, and the item's size."""
     size = tensor.element_size()
     flat = tensor.contiguous().cpu().flatten().view(torch.uint8).numpy()
     return zlib.compress(flat.reshape(-1, size).T.tobytes(), LEVEL), size
@@ -94,8 +94,7 @@ def _deflate(tensor: Tensor) -> tuple[bytes, int]:
 
 @dataclass(frozen=True)
 class PackedOffset:
-    """Stands where a :class:`backend.cache.kv_cache.KVOffset` stands; ``keys`` and ``values`` are unpacked
-    when read."""
+    """A packed :class:`backend.cache.kv_cache.KVOffset`; ``keys`` and ``values`` are unpacked on access."""
 
     packed_keys: PackedTensor
     packed_values: PackedTensor
@@ -142,109 +141,106 @@ class PackedContextOffset:
 
 @dataclass(frozen=True)
 class Stored:
-    """One sample's offsets in one agent's context as a pool keeps them, and what keeping them so cost.
+    """One sample's offsets in one agent's context as a pool stores them, and the error of packing them.
 
     ``squared_error``: (2, layers) sum over the elements, keys then values; ``largest``: the largest error of
-    one element. Measured on the packed bytes, read back.
+    an element. Both are measured on the unpacked result.
     """
 
-    seen: PackedContextOffset | ContextOffset
+    offsets: PackedContextOffset | ContextOffset
     squared_error: NDArray[np.float64]
     largest: float
 
 
-def store(seen: ContextOffset, codec: Codec, agent: int, arenas: Arenas, like: Tensor) -> Stored:
-    """Pack every offset of ``seen``, which ``agent`` saw, and read it back to measure the error.
+def store(offset: ContextOffset, codec: Codec, agent: int, arenas: Arenas, like: Tensor) -> Stored:
+    """Pack all parts of an offset in the context of ``agent``, and unpack them to measure the error.
 
-    ``arenas``: where offsets in half precision go; ``like``: keys of the anchor's base, where they are mixed.
+    ``arenas``: for offsets in half precision; ``like``: keys of the anchor's base, whose device they use.
     """
-    true = [seen.placeholder, *seen.followers.values()]
+    true = [offset.placeholder, *offset.followers.values()]
     if codec.name == "half":
-        kept: ContextOffset | PackedContextOffset = _halved(seen, agent, arenas, like)
+        packed: ContextOffset | PackedContextOffset = _halved(offset, agent, arenas, like)
     else:
-        kept = PackedContextOffset(*_packed(seen, codec))
-    error = torch.zeros(2, seen.placeholder.keys.shape[0], dtype=torch.float64)
+        followers = {name: pack(follower, codec) for name, follower in offset.followers.items()}
+        packed = PackedContextOffset(pack(offset.placeholder, codec), followers)
+    error = torch.zeros(2, offset.placeholder.keys.shape[0], dtype=torch.float64)
     largest = 0.0
-    for one, other in zip(true, [kept.placeholder, *kept.followers.values()], strict=True):
-        for row, (a, b) in enumerate(((one.keys, other.keys), (one.values, other.values))):
+    for original, copy in zip(true, [packed.placeholder, *packed.followers.values()], strict=True):
+        for row, (a, b) in enumerate(((original.keys, copy.keys), (original.values, copy.values))):
             difference = a.double().cpu() - b.double().cpu()
             error[row] += difference.square().sum(dim=(1, 2, 3))
             largest = max(largest, float(difference.abs().max())) if difference.numel() else largest
-    return Stored(kept, error.numpy(), largest)
+    return Stored(packed, error.numpy(), largest)
 
 
-def _packed(seen: ContextOffset, codec: Codec) -> tuple[PackedOffset, dict[str, PackedOffset]]:
-    return pack(seen.placeholder, codec), {name: pack(o, codec) for name, o in seen.followers.items()}
-
-
-def _halved(seen: ContextOffset, agent: int, arenas: Arenas, like: Tensor) -> ContextOffset:
-    """A copy in half precision, its parts side by side among all that the agent saw."""
-    own, behind = seen.placeholder, seen.followers
-    offsets = {"": own, **behind}
+def _halved(source: ContextOffset, agent: int, arenas: Arenas, like: Tensor) -> ContextOffset:
+    """A copy in half precision in the agent's arena, its parts side by side."""
+    placeholder, followers = source.placeholder, source.followers
+    offsets = {"": placeholder, **followers}
     tokens = {name: offset.tokens for name, offset in offsets.items()}
     places = arenas.take_offsets(agent, tokens, like, HALF)
     for name, offset in offsets.items():
         places[name].copy_from(offset)
-    return ContextOffset(places[""], {name: places[name] for name in behind}, seen.starts)
+    return ContextOffset(places[""], {name: places[name] for name in followers}, source.starts)
 
 
 class AnchorStore:
-    """The anchor manager of Table A.1 below the placeholder: anchor, then agent, to the offsets kept.
+    """The anchor manager of Table A.1 for one placeholder: from anchor and agent to stored offsets.
 
-    The log keeps what was computed, for every method; a pool with a codec keeps a packed copy of its own and
-    mixes from that. ``lead_ins``: the pool uses the bases behind lead-ins, too.
+    The log keeps offsets as computed, for all methods; a pool with a codec keeps its own packed copies and
+    mixes from them. ``lead_ins``: the pool also uses the bases behind lead-ins.
     """
 
     def __init__(self, codec: Codec, lead_ins: bool = False) -> None:
         self.codec, self.lead_ins = codec, lead_ins
-        self._kept: dict[tuple[int, int], Stored] = {}
+        self._entries: dict[tuple[int, int], Stored] = {}
         self._arenas = Arenas(lambda: 1 << 62)  # they grow by a half at most
 
     def keep(self, anchor: Sample) -> None:
         """Pack the anchor's offsets that are not packed yet."""
         if self.codec.name == "none":
             return
-        for agent, seen in anchor.offsets.items():
-            if self.codec.name == "half" and seen.placeholder.keys.element_size() <= HALF.itemsize:
+        for agent, offset in anchor.offsets.items():
+            if self.codec.name == "half" and offset.placeholder.keys.element_size() <= HALF.itemsize:
                 continue
-            if (anchor.number, agent) not in self._kept:
-                self._kept[anchor.number, agent] = store(
-                    seen, self.codec, agent, self._arenas, anchor.base.keys
+            if (anchor.number, agent) not in self._entries:
+                self._entries[anchor.number, agent] = store(
+                    offset, self.codec, agent, self._arenas, anchor.base.keys
                 )
 
     def stored(self, anchor: Sample, agent: int) -> Stored | None:
-        """What is kept of an anchor in an agent's context; None where it is the log's own."""
-        return self._kept.get((anchor.number, agent))
+        """The packed offsets of an anchor in an agent's context; None if the log's are used."""
+        return self._entries.get((anchor.number, agent))
 
     def offset(self, anchor: Sample, agent: int) -> ContextOffset | PackedContextOffset:
         """The offsets to mix from."""
-        stored = self.stored(anchor, agent)
-        return stored.seen if stored else anchor.offsets[agent]
+        entry = self.stored(anchor, agent)
+        return entry.offsets if entry else anchor.offsets[agent]
 
     def bytes(self, anchor: Sample) -> int:
-        """Base KV, descriptor and offsets as kept. A base that only other methods use does not count."""
+        """Base KV, descriptor and stored offsets. A base that only other methods use does not count."""
         offsets = sum(self.offset(anchor, agent).bytes for agent in anchor.offsets)
         lead_in = anchor.lead_in_base if self.lead_ins else None
-        return anchor.base.bytes + (lead_in.bytes if lead_in else 0) + anchor.embedded.bytes + offsets
+        return anchor.base.bytes + (lead_in.bytes if lead_in else 0) + anchor.features.bytes + offsets
 
     @property
     def held_bytes(self) -> int:
         """Bytes of everything packed."""
-        return sum(kept.seen.bytes for kept in self._kept.values()) + self._arenas.slack_bytes
+        return sum(entry.offsets.bytes for entry in self._entries.values()) + self._arenas.slack_bytes
 
     def held_of(self, number: int) -> int:
-        """Those that belong to an anchor."""
-        return sum(kept.seen.bytes for (anchor, _), kept in self._kept.items() if anchor == number)
+        """Packed bytes of one anchor."""
+        return sum(entry.offsets.bytes for (anchor, _), entry in self._entries.items() if anchor == number)
 
     def drop_all_but(self, numbers: set[int]) -> None:
-        """Forget what belongs to no anchor any more."""
-        before = len(self._kept)
-        self._kept = {key: kept for key, kept in self._kept.items() if key[0] in numbers}
-        if len(self._kept) < before:
+        """Drop the offsets of all other anchors."""
+        count = len(self._entries)
+        self._entries = {key: item for key, item in self._entries.items() if key[0] in numbers}
+        if len(self._entries) < count:
             self._arenas.trim()
 
     def copy(self) -> AnchorStore:
-        """A twin that goes on by itself. What both keep lies where it was."""
+        """An independent copy. What both hold is shared."""
         twin = AnchorStore(self.codec, self.lead_ins)
-        twin._kept, twin._arenas = dict(self._kept), self._arenas
+        twin._entries, twin._arenas = dict(self._entries), self._arenas
         return twin

@@ -1,9 +1,8 @@
-"""A radix tree over token ids: the KV that earlier prompts left, every shared beginning kept once.
+"""A radix tree over token ids: the KV of earlier prompts, with shared prefixes stored once.
 
-A node holds the tokens of its edge and their KV, position-free, as a copy of its own, so that the bytes of
-an evicted node are really given back. Prompts of one *key* (trust domain, weights) share a root; those of
-another are never found. What was used last stays: eviction takes the leaf that was used longest ago, as
-SGLang's RadixAttention does.
+A node holds the tokens of its edge and a copy of their KV, position-free, so evicting a node frees its bytes.
+Prompts of one *key* (trust domain, weights) share a root; those of other keys are never found. Eviction takes
+the least recently used leaf, as SGLang's RadixAttention does.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ Key = tuple[str, str]
 class _Node:
     ids: tuple[int, ...]
     segment: KVSegment | None  # None in a root, which has no tokens
-    # Weak, so that a tree that is let go gives its tensors back at once and not at some collection of cycles.
-    above: ReferenceType[_Node] | None
+    # Weak, so that dropping a tree frees its tensors at once and not at the next garbage collection.
+    parent_ref: ReferenceType[_Node] | None
     children: dict[int, _Node] = field(default_factory=dict)  # by their first token
 
     @property
     def parent(self) -> _Node:
         """The node above, which holds this one."""
-        node = self.above() if self.above is not None else None
+        node = self.parent_ref() if self.parent_ref is not None else None
         assert node is not None
         return node
 
@@ -39,46 +38,46 @@ class PrefixTree:
     """Prompts of one or several keys within a byte budget.
 
     Attributes:
-        bytes: bytes held now, never more than the budget after an insertion.
+        bytes: held now; at most the budget after an insertion.
     """
 
     def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes
         self.bytes = 0
         self._roots: dict[Key, _Node] = {}
-        # By last use, and on one path the deeper node first: so the first of all is always a leaf.
+        # By last use, and on one path the deeper node first, so the first node is always a leaf.
         self._order: OrderedDict[_Node, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._order)
 
     def longest(self, key: Key, ids: Sequence[int]) -> tuple[KVSegment, ...]:
-        """The KV of the longest kept beginning of ``ids``: pieces (views) that follow one another from token
-        0; empty when there is none."""
+        """The KV of the longest stored prefix of ``ids``, as consecutive pieces (views); empty if there is
+        none."""
         path = list(self._walk(key, ids))
         self._touch([node for node, _ in path])
         return tuple(node.segment.slice(0, tokens) for node, tokens in path if node.segment)
 
     def insert(self, key: Key, ids: Sequence[int], segment: KVSegment) -> None:
-        """Keep a prompt: what is not there yet of it, then evict down to the budget.
+        """Store the part of a prompt that is new, then evict down to the budget.
 
         Args:
-            key: whose prompt it is.
+            key: of the prompt.
             ids: its tokens.
-            segment: their KV, exact, from position 0 on. What is kept of it is copied.
+            segment: their KV, exact, from position 0 on; the new part is copied.
         """
         nodes = list(self._walk(key, ids))
-        path, known = [node for node, _ in nodes], sum(tokens for _, tokens in nodes)
+        path, shared = [node for node, _ in nodes], sum(tokens for _, tokens in nodes)
         if nodes and nodes[-1][1] < len(path[-1].ids):
             path[-1] = self._split(*nodes[-1])
-        if known < len(ids):
+        if shared < len(ids):
             parent = path[-1] if path else self._roots.setdefault(key, _Node((), None, None))
-            path.append(self._add(parent, tuple(ids[known:]), _copy(segment, known, len(ids))))
+            path.append(self._add(parent, tuple(ids[shared:]), _copy(segment, shared, len(ids))))
         self._touch(path)
         self.shrink(self.budget_bytes)
 
     def shrink(self, budget_bytes: int) -> None:
-        """Evict leaves, the one used longest ago first, until ``budget_bytes`` hold."""
+        """Evict leaves, least recently used first, until at most ``budget_bytes`` remain."""
         while self.bytes > budget_bytes and self._order:
             node = next(iter(self._order))
             assert node.segment is not None
@@ -87,18 +86,19 @@ class PrefixTree:
             self.bytes -= node.segment.bytes
 
     def _walk(self, key: Key, ids: Sequence[int]) -> Iterator[tuple[_Node, int]]:
-        """Nodes along ``ids`` with how many of their tokens agree: all but in the last."""
+        """Nodes along ``ids``, each with the number of its tokens that agree; only the last may agree in
+        part."""
         node, at = self._roots.get(key), 0
         while node is not None and at < len(ids):
             node = node.children.get(ids[at])
             if node is None:
                 return
             pairs = zip(node.ids, ids[at:], strict=False)
-            agreed = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-            yield node, agreed
-            if agreed < len(node.ids):
+            count = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            yield node, count
+            if count < len(node.ids):
                 return
-            at += agreed
+            at += count
 
     def _touch(self, path: Sequence[_Node]) -> None:
         for node in reversed(path):
@@ -111,13 +111,13 @@ class PrefixTree:
         return node
 
     def _split(self, node: _Node, at: int) -> _Node:
-        """Divide a node before its token ``at``; returns the upper part. Both halves get KV of their own."""
+        """Divide a node before its token ``at``; returns the upper node. The KV of both is copied."""
         assert node.segment is not None
         self.bytes -= node.segment.bytes
         upper = self._add(node.parent, node.ids[:at], _copy(node.segment, 0, at))
         node.segment = _copy(node.segment, at, len(node.ids))
         self.bytes += node.segment.bytes
-        node.ids, node.above = node.ids[at:], ref(upper)
+        node.ids, node.parent_ref = node.ids[at:], ref(upper)
         upper.children[node.ids[0]] = node
         return upper
 

@@ -2,8 +2,8 @@
 
 A key computed at position ``p`` is ``R_p k``; moved to ``q`` it is ``R_(q-p) (R_p k)``. The lab stores
 keys position-free (``k``, as at position 0) and rotates once, in fp32, when a cache is assembled.
-Only ``inv_freq`` enters: a scaling of cos and sin (YaRN, longrope) is a factor of the key itself and
-survives a rotation unchanged.
+Only ``inv_freq`` matters: a scaling of cos and sin (YaRN, longrope) is a factor of the key and is not
+changed by a rotation.
 """
 
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class LayerRotation:
-    """How one layer turns its keys.
+    """How one layer rotates its keys.
 
-    ``inv_freq``: (rotated_dims / 2,), radians per position; empty where the layer has no position.
+    ``inv_freq``: (rotated_dims / 2,), radians per position; empty if the layer's keys hold no position.
     ``interleaved``: pairs are neighbours (0, 1), (2, 3), ... instead of halves (0, d/2), (1, d/2 + 1), ...
     """
 
@@ -34,12 +34,12 @@ def rotate_layer(keys: Tensor, positions: Tensor, rule: LayerRotation, out: Tens
 
     Args:
         keys: (..., tokens, head_dim).
-        positions: (tokens,), how far to turn each token; may be negative.
+        positions: (tokens,), by how many positions to rotate each token; may be negative.
         rule: the layers' rotation.
-        out: where to write, of ``keys``'s shape and elsewhere in memory; a new tensor when absent.
+        out: where to write, of the shape of ``keys``, not overlapping them; by default a new tensor.
 
     Returns:
-        The rotated keys, in ``keys``'s dtype; computed in fp32.
+        The rotated keys, in the dtype of ``keys``; computed in fp32.
     """
     if out is None:
         out = torch.empty_like(keys)
@@ -50,17 +50,16 @@ def rotate_layer(keys: Tensor, positions: Tensor, rule: LayerRotation, out: Tens
     cos, sin = angles.cos(), angles.sin()
     plain = keys[..., :dims].float()
     if rule.interleaved:
-        both, first, second = cos.repeat_interleave(2, dim=-1), slice(0, dims, 2), slice(1, dims, 2)
+        cosines, first, second = cos.repeat_interleave(2, dim=-1), slice(0, dims, 2), slice(1, dims, 2)
     else:
-        both, first, second = torch.cat([cos, cos], dim=-1), slice(0, dims // 2), slice(dims // 2, dims)
-    # Three passes over whole heads and no tensor between them: seven times as fast on a CPU as the sum of
-    # two products for each half.
+        cosines, first, second = torch.cat([cos, cos], dim=-1), slice(0, dims // 2), slice(dims // 2, dims)
+    # Three in-place passes over whole heads: on a CPU seven times as fast as a sum of two products per half.
     straight = out.dtype == torch.float32 and not (torch.is_grad_enabled() and plain.requires_grad)
-    turned = torch.mul(plain, both, out=out[..., :dims]) if straight else plain * both
-    turned[..., first].addcmul_(plain[..., second], sin, value=-1)
-    turned[..., second].addcmul_(plain[..., first], sin)
+    result = torch.mul(plain, cosines, out=out[..., :dims]) if straight else plain * cosines
+    result[..., first].addcmul_(plain[..., second], sin, value=-1)
+    result[..., second].addcmul_(plain[..., first], sin)
     if not straight:
-        out[..., :dims] = turned
+        out[..., :dims] = result
     if dims < keys.shape[-1]:
         out[..., dims:] = keys[..., dims:]
     return out
@@ -72,16 +71,12 @@ class Rotation:
 
     layers: tuple[LayerRotation, ...]
 
-    def groups(self) -> list[tuple[slice, LayerRotation]]:
-        """Runs of neighbouring layers that share a rule."""
-        return self._groups
-
     @cached_property
-    def _groups(self) -> list[tuple[slice, LayerRotation]]:
-        # Found once: comparing frequencies waits for the device.
+    def groups(self) -> list[tuple[slice, LayerRotation]]:
+        """Runs of neighbouring layers that share a rule; cached, since comparing waits for the device."""
         runs: list[tuple[slice, LayerRotation]] = []
         for index, rule in enumerate(self.layers):
-            if runs and _same(runs[-1][1], rule):
+            if runs and _equal(runs[-1][1], rule):
                 runs[-1] = (slice(runs[-1][0].start, index + 1), rule)
             else:
                 runs.append((slice(index, index + 1), rule))
@@ -91,34 +86,34 @@ class Rotation:
         """Rotate ``keys`` (layers, kv_heads, tokens, head_dim) by ``positions`` (tokens,)."""
         if out is None:
             out = torch.empty_like(keys)
-        for layers, rule in self.groups():
+        for layers, rule in self.groups:
             rotate_layer(keys[layers], positions, rule, out[layers])
         return out
 
     def tables(self, positions: Tensor, pairs: int) -> tuple[Tensor, Tensor, Tensor]:
-        """What turns each pair of channels: cosines and sines, (rules, tokens, pairs), fp32, and the rule of
-        each layer, (layers,). Pairs beyond a rule's own stay as they are."""
+        """Cosines and sines of each pair of channels, (rules, tokens, pairs), fp32, and the rule of each
+        layer, (layers,). Pairs beyond a rule's own are not rotated."""
         frequencies, rules = self._frequencies(positions.device, pairs)
         angles = positions.to(torch.float32)[:, None] * frequencies[:, None]
         return angles.cos(), angles.sin(), rules
 
     def _frequencies(self, device: torch.device, pairs: int) -> tuple[Tensor, Tensor]:
-        """Of each group of layers, (rules, pairs), and the group of each layer, (layers,); made once."""
-        known = self._by_device.get((device, pairs))
-        if known is None:
-            table = torch.zeros(len(self._groups), pairs)
-            for row, (_, rule) in zip(table, self._groups, strict=True):
+        """Frequencies of each group of layers, (rules, pairs), and each layer's group, (layers,); cached."""
+        tables = self._by_device.get((device, pairs))
+        if tables is None:
+            table = torch.zeros(len(self.groups), pairs)
+            for row, (_, rule) in zip(table, self.groups, strict=True):
                 row[: rule.inv_freq.numel()] = rule.inv_freq.float()
             of_layer = torch.cat(
-                [torch.full((run.stop - run.start,), n) for n, (run, _) in enumerate(self._groups)]
+                [torch.full((run.stop - run.start,), n) for n, (run, _) in enumerate(self.groups)]
             )
-            known = self._by_device[device, pairs] = table.to(device), of_layer.to(device)
-        return known
+            tables = self._by_device[device, pairs] = table.to(device), of_layer.to(device)
+        return tables
 
     @cached_property
     def _by_device(self) -> dict[tuple[torch.device, int], tuple[Tensor, Tensor]]:
         return {}
 
 
-def _same(a: LayerRotation, b: LayerRotation) -> bool:
+def _equal(a: LayerRotation, b: LayerRotation) -> bool:
     return a.interleaved == b.interleaved and torch.equal(a.inv_freq, b.inv_freq)

@@ -1,10 +1,10 @@
-"""The log of samples: what was computed once, to be reused by any method.
+"""The log of samples: what was computed once and can be reused by any method.
 
-One log per trust domain. A :class:`Sample` is one text of one placeholder (a question, a
-response): its tokens, its base KV, a small descriptor, and, for each agent that prefilled it densely,
-the offsets that were seen there. Entries are immutable but for offsets being added; anchor pools are
-index sets over the log, so pools of several sizes and thresholds share the same bytes. (Table A.1's
-anchor manager and shared KV manager are two views of it.)
+One log per trust domain. A :class:`Sample` is one text of one placeholder (a question, a response): its
+tokens, its base KV, its descriptor, and its offsets in the context of each agent that prefilled it densely.
+Samples are immutable except that offsets are added. Anchor pools are index sets over the log, so pools of
+several sizes and thresholds share the same bytes. (Table A.1's anchor manager and shared KV manager are two
+views of it.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from backend.cache.rope import Rotation
 from backend.cache.row_arena import ArenaOffset, ArenaRows, Arenas
 from backend.records.prompt import TokenizedPrompt
 
-PREFIX_SHARE = 4  # one part in so many of a log's budget is the most that past prompts may take
+PREFIX_SHARE = 4  # past prompts may take this part of a log's budget: one in so many
 SMALL = 0.1  # the paper finds half of the offset elements to be smaller (appendix 6.4.5)
 
 
@@ -34,9 +34,9 @@ SMALL = 0.1  # the paper finds half of the offset elements to be smaller (append
 class ContextOffset:
     """Offsets of one sample in one agent's context (Eq. 6 and 7).
 
-    ``placeholder`` belongs to the sample's own tokens; ``followers[name]`` to each prefix segment
-    between it and the next placeholder that holds text. ``starts``: where each of them stood in that prompt,
-    by name. Where they were seen in a run they lie in an arena, one behind the other.
+    ``placeholder``: of the sample's own tokens; ``followers``: by name, of the prefix segments between it and
+    the next placeholder that holds text. ``starts``: by name, where each started in that prompt. Offsets from
+    a run are neighbours in an arena.
     """
 
     placeholder: KVOffset | ArenaOffset
@@ -49,35 +49,35 @@ class ContextOffset:
 
     @cached_property
     def spread(self) -> tuple[Tensor, Tensor, int]:
-        """How many elements are under :data:`SMALL` in size and the sum of all squares, each (2, layers) for
-        keys then values, and the number of elements behind one entry. Counted once: offsets do not change."""
-        every = [(o.keys.float(), o.values.float()) for o in (self.placeholder, *self.followers.values())]
-        small = [torch.stack([(x.abs() < SMALL).sum(dim=(1, 2, 3)) for x in pair]).cpu() for pair in every]
-        squares = [torch.stack([x.square().sum(dim=(1, 2, 3)) for x in pair]).cpu() for pair in every]
-        elements = sum(keys[0].numel() for keys, _ in every)
+        """The number of elements under :data:`SMALL` in size and the sum of squares, each (2, layers) for
+        keys then values, and the number of elements behind one entry."""
+        pairs = [(o.keys.float(), o.values.float()) for o in (self.placeholder, *self.followers.values())]
+        small = [torch.stack([(x.abs() < SMALL).sum(dim=(1, 2, 3)) for x in pair]).cpu() for pair in pairs]
+        squares = [torch.stack([x.square().sum(dim=(1, 2, 3)) for x in pair]).cpu() for pair in pairs]
+        elements = sum(keys[0].numel() for keys, _ in pairs)
         return torch.stack(small).sum(dim=0), torch.stack(squares).double().sum(dim=0), elements
 
-    def moved(self, rows: Mapping[ArenaRows, ArenaRows]) -> ContextOffset:
-        """The same in a copy of its log's arenas. What waits outside of them is never written to: both logs
-        may hold it."""
+    def remap(self, rows: Mapping[ArenaRows, ArenaRows]) -> ContextOffset:
+        """The same offsets in a copy of their log's arenas. Those outside of arenas are never written to, so
+        both logs share them."""
 
         def move(offset: KVOffset | ArenaOffset) -> KVOffset | ArenaOffset:
-            return offset.moved(rows) if isinstance(offset, ArenaOffset) and offset.rows in rows else offset
+            return offset.remap(rows) if isinstance(offset, ArenaOffset) and offset.rows in rows else offset
 
         followers = {name: move(offset) for name, offset in self.followers.items()}
         return ContextOffset(move(self.placeholder), followers, dict(self.starts))
 
     @property
     def rows(self) -> ArenaRows | None:
-        """The rows in which all of it lies; None where it was not seen in a run."""
-        every = (self.placeholder, *self.followers.values())
-        rows_of_offsets = {offset.rows if isinstance(offset, ArenaOffset) else None for offset in every}
+        """The rows that hold all of it; None if it is not in one place in an arena."""
+        offsets = (self.placeholder, *self.followers.values())
+        rows_of_offsets = {offset.rows if isinstance(offset, ArenaOffset) else None for offset in offsets}
         return rows_of_offsets.pop() if len(rows_of_offsets) == 1 else None
 
     def in_main_memory(self) -> ContextOffset:
-        """The same in main memory, see :meth:`backend.cache.row_arena.Rows.in_main_memory`."""
+        """A copy in main memory; see :meth:`backend.cache.row_arena.ArenaRows.in_main_memory`."""
         if self.rows is not None:
-            return self.moved({self.rows: self.rows.in_main_memory()})
+            return self.remap({self.rows: self.rows.in_main_memory()})
         main = torch.device("cpu")
         followers = {name: offset.to(main) for name, offset in self.followers.items()}
         return ContextOffset(self.placeholder.to(main), followers, self.starts)
@@ -87,9 +87,9 @@ class ContextOffset:
 class Sample:
     """One sample of one placeholder.
 
-    ``embedded``: where its descriptor lies. ``lead_in_base``: a second base of an outside text, behind
-    its lead-in; only where a method asks for it (``RequestState.encode_lead_ins``).
-    ``source``: who wrote it, where placeholders are slots that anybody's text may stand in; else empty.
+    ``features``: the rows of its descriptor. ``lead_in_base``: a second base of an outside text, behind its
+    lead-in, if a method needs it (``RequestState.encode_lead_ins``). ``source``: the author, where
+    placeholders are slots for any agent's text; else empty.
     """
 
     number: int
@@ -97,8 +97,8 @@ class Sample:
     ids: tuple[int, ...]
     text: str
     base: KVSegment
-    embedded: ArenaRows
-    arenas: Arenas  # of its log: where its offsets go
+    features: ArenaRows
+    arenas: Arenas  # of its log, for its offsets
     offsets: dict[int, ContextOffset] = field(default_factory=dict)
     lead_in_base: KVSegment | None = None
     source: str = ""
@@ -109,8 +109,13 @@ class Sample:
 
     @property
     def bytes(self) -> int:
-        led = 0 if self.lead_in_base is None else self.lead_in_base.bytes
-        return self.base.bytes + led + self.embedded.bytes + sum(seen.bytes for seen in self.offsets.values())
+        lead_in = 0 if self.lead_in_base is None else self.lead_in_base.bytes
+        return (
+            self.base.bytes
+            + lead_in
+            + self.features.bytes
+            + sum(offset.bytes for offset in self.offsets.values())
+        )
 
     @property
     def preview(self) -> str:
@@ -119,14 +124,15 @@ class Sample:
 
     @property
     def descriptor(self) -> Tensor:
-        """What it is compared by: (tokens, hidden) input embeddings, fp32; a view where they are kept so."""
-        return self.embedded.tensor.float()
+        """(tokens, hidden) input embeddings, fp32, by which samples are compared; a view if stored in
+        fp32."""
+        return self.features.tensor.float()
 
     def add_offsets(
         self, agent: int, pairs: Mapping[str, tuple[KVSegment, KVSegment]], starts: dict[str, int]
     ) -> None:
-        """Write what a dense pass of ``agent`` shows: by name, the KV of its own tokens and then of the
-        prefix segments behind them in that prompt, each with its base; ``starts`` says where they stood."""
+        """Store the offsets that a dense pass of ``agent`` gives. ``pairs``: by name, the KV and the base of
+        the sample's own tokens and then of its followers; ``starts``: where each started in the prompt."""
         like, tokens = self.base.keys, {name: base.tokens for name, (_, base) in pairs.items()}
         places = self.arenas.take_offsets(agent, tokens, like, like.dtype)
         for name, (real, base) in pairs.items():
@@ -134,28 +140,28 @@ class Sample:
         self._keep_offsets(agent, places, starts)
 
     def to_device(self, agent: int) -> None:
-        """Bring an offset that waited elsewhere back beside the base."""
-        seen = self.offsets[agent]
-        if (rows := seen.rows) is not None:
+        """Bring an offset from another device back to the base's device."""
+        source = self.offsets[agent]
+        if (rows := source.rows) is not None:
             shape, dtype, home = tuple(rows.tensor.shape[1:]), rows.tensor.dtype, self.base.keys.device
-            rows_there = self.arenas.take(agent, rows.count, shape, dtype, home)
-            rows_there.tensor.copy_(rows.tensor, non_blocking=True)
-            self.offsets[agent] = seen.moved({rows: rows_there})
+            target = self.arenas.take(agent, rows.count, shape, dtype, home)
+            target.tensor.copy_(rows.tensor, non_blocking=True)
+            self.offsets[agent] = source.remap({rows: target})
             return
-        waiting = {"": seen.placeholder, **seen.followers}
-        like, tokens = self.base.keys, {name: offset.tokens for name, offset in waiting.items()}
+        sources = {"": source.placeholder, **source.followers}
+        like, tokens = self.base.keys, {name: offset.tokens for name, offset in sources.items()}
         places = self.arenas.take_offsets(agent, tokens, like, like.dtype)
-        for name, offset in waiting.items():
+        for name, offset in sources.items():
             places[name].copy_from(offset)
-        self._keep_offsets(agent, places, seen.starts)
+        self._keep_offsets(agent, places, source.starts)
 
     def _keep_offsets(self, agent: int, places: dict[str, ArenaOffset], starts: dict[str, int]) -> None:
-        own, *behind = places
-        self.offsets[agent] = ContextOffset(places[own], {name: places[name] for name in behind}, starts)
+        first, *followers = places
+        self.offsets[agent] = ContextOffset(places[first], {name: places[name] for name in followers}, starts)
 
 
 class TextEncoder(Protocol):
-    """What a method may ask of the agent's weights about a text that they read with nothing before it
+    """What a method may compute with the agent's weights for a text with nothing before it
     (:class:`backend.engine.isolated_encoder.IsolatedEncoder`)."""
 
     @property
@@ -181,15 +187,14 @@ class TextEncoder(Protocol):
 
 @dataclass(frozen=True)
 class PromptInContext:
-    """A prompt whose placeholders are tied to observations, and its agent's prefix bases.
+    """A prompt with the samples of its placeholders and its agent's prefix bases.
 
-    ``samples`` maps a placeholder's name to its observation; empty placeholders have none. ``rotation`` is
-    the model's.
+    ``samples``: by placeholder; empty placeholders have none. ``rotation``: the model's.
     """
 
     prompt: TokenizedPrompt
     samples: dict[str, Sample]
-    prefix_bases: dict[str, KVSegment]  # from the template with stand-ins in its holes
+    prefix_bases: dict[str, KVSegment]  # from the template with stand-ins for the placeholders
     isolated_bases: dict[str, KVSegment] = field(default_factory=dict)  # each segment encoded alone
     rotation: Rotation | None = None
     weights: str = ""  # on which the agent runs; empty: the lab's own
@@ -199,15 +204,15 @@ class PromptInContext:
     encoder: TextEncoder | None = None  # encodes texts by themselves, on the agent's weights
     method_bases: Mapping[str, KVSegment] = field(
         default_factory=dict
-    )  # of texts that a method encoded itself
-    named_bases: Mapping[str, KVSegment] = field(default_factory=dict)  # as shipped, where asked for
+    )  # of texts that the method encoded itself
+    named_bases: Mapping[str, KVSegment] = field(default_factory=dict)  # as shipped, if a method needs them
 
     def start(self, name: str) -> int:
-        """Where a segment begins in this prompt."""
+        """Where a segment starts in this prompt."""
         return next(span.start for span in self.prompt.spans if span.name == name)
 
     def rotated_keys(self, start: int, keys: Tensor) -> Tensor:
-        """Position-free keys as they would stand from place ``start`` on."""
+        """Position-free keys rotated to the positions from ``start`` on."""
         assert self.rotation is not None, "the prompt was laid out without a model"
         positions = torch.arange(start, start + keys.shape[2], device=keys.device)
         return self.rotation.rotate(keys, positions)
@@ -225,10 +230,10 @@ class PromptInContext:
 
 
 class SampleLog:
-    """Observations, prefix bases and past prompts of one trust domain, within a byte budget.
+    """Samples, prefix bases and past prompts of one trust domain, within a byte budget.
 
-    ``bases``: of outside texts, by their tokens, as long as an observation holds them. ``arenas``: where
-    descriptors and offsets lie. ``named_bases``: see ``RequestState.encode_lead_ins``.
+    ``bases``: of outside texts, by their tokens, as long as a sample holds them. ``arenas``: of descriptors
+    and offsets. ``named_bases``: see ``RequestState.encode_lead_ins``.
     """
 
     def __init__(self, domain: str, budget_bytes: int) -> None:
@@ -270,13 +275,13 @@ class SampleLog:
         return sum(sample.base.bytes for sample in self.samples.values()) + sum(prefixes)
 
     def _spare_bytes(self) -> int:
-        """What the budget leaves."""
+        """Unused bytes of the budget."""
         return self.budget_bytes - self.bytes
 
     def add(
         self, placeholder: str, ids: tuple[int, ...], text: str, base: KVSegment, descriptor: Tensor
     ) -> Sample:
-        """Write a new observation."""
+        """Add a sample."""
         count, hidden = descriptor.shape
         rows = self.arenas.take("descriptors", count, (hidden,), descriptor.dtype, descriptor.device)
         rows.tensor.copy_(descriptor.detach())
@@ -286,43 +291,43 @@ class SampleLog:
         return sample
 
     def copy(self, domain: str, budget_bytes: int) -> SampleLog:
-        """What was observed, by the same numbers and on memory of its own, for another trust domain. Past
-        prompts and texts encoded by themselves stay behind."""
-        new, tensors = SampleLog(domain, budget_bytes), dict[int, Tensor]()
-        rows = new.arenas.copy_from(self.arenas)
+        """A copy of the samples, with the same numbers, for another trust domain. Past prompts and texts
+        encoded alone are not copied."""
+        log, tensors = SampleLog(domain, budget_bytes), dict[int, Tensor]()
+        rows = log.arenas.copy_from(self.arenas)
 
-        def copied(segment: KVSegment) -> KVSegment:
+        def clone(segment: KVSegment) -> KVSegment:
             for tensor in (segment.keys, segment.values):
-                if id(tensor) not in tensors:  # several segments may stand on the same memory
+                if id(tensor) not in tensors:  # several segments may share one tensor
                     tensors[id(tensor)] = tensor.clone()
             return replace(segment, keys=tensors[id(segment.keys)], values=tensors[id(segment.values)])
 
         for number, sample in self.samples.items():
-            new.samples[number] = replace(
+            log.samples[number] = replace(
                 sample,
-                base=copied(sample.base),
-                lead_in_base=None if sample.lead_in_base is None else copied(sample.lead_in_base),
-                embedded=rows[sample.embedded],
-                arenas=new.arenas,
-                offsets={agent: offset.moved(rows) for agent, offset in sample.offsets.items()},
+                base=clone(sample.base),
+                lead_in_base=None if sample.lead_in_base is None else clone(sample.lead_in_base),
+                features=rows[sample.features],
+                arenas=log.arenas,
+                offsets={agent: offset.remap(rows) for agent, offset in sample.offsets.items()},
             )
         for new_bases, old_bases in (
-            (new.prefix_bases, self.prefix_bases),
-            (new.isolated_bases, self.isolated_bases),
-            (new.named_bases, self.named_bases),
+            (log.prefix_bases, self.prefix_bases),
+            (log.isolated_bases, self.isolated_bases),
+            (log.named_bases, self.named_bases),
         ):
             new_bases |= {
-                agent: {n: copied(s) for n, s in bases.items()} for agent, bases in old_bases.items()
+                agent: {n: clone(s) for n, s in bases.items()} for agent, bases in old_bases.items()
             }
         for number, sample in self.samples.items():
             if self.bases.get(sample.ids) is sample.base:  # an answer may have the ids of an outside text
-                new.bases[sample.ids] = new.samples[number].base
-        new.next_number = self.next_number
-        return new
+                log.bases[sample.ids] = log.samples[number].base
+        log.next_number = self.next_number
+        return log
 
     def offload(self, cold: set[int]) -> None:
-        """Let the offsets of ``cold`` observations wait in main memory, and those of all others on the device
-        of their base KV. On a CPU both are one place, so nothing moves. Waits for the device, once."""
+        """Move the offsets of ``cold`` samples to main memory, and all others to the device of their base KV.
+        Does nothing on a CPU. Waits for the device once."""
         left_devices: set[torch.device] = set()
         for sample in self.samples.values():
             home = sample.base.keys.device
@@ -342,44 +347,43 @@ class SampleLog:
                 torch.cuda.current_stream(home).synchronize()
 
     def remember_prompt(self, ids: tuple[int, ...], segment: KVSegment, weights: str = "") -> None:
-        """Keep a densely prefilled prompt, from its first token on, for exact-prefix reuse on the same
-        weights."""
+        """Store a densely prefilled prompt for exact-prefix reuse on the same weights."""
         self.prefixes.insert((self.domain, weights), ids, segment)
 
     def longest_prefix(self, ids: tuple[int, ...], weights: str = "") -> tuple[KVSegment, ...]:
-        """The KV of the longest beginning that ``ids`` shares with a kept prompt, in pieces."""
+        """The KV of the longest prefix that ``ids`` shares with a stored prompt, in pieces."""
         return self.prefixes.longest((self.domain, weights), ids)
 
     def shrink(
-        self, needed: Iterable[int], beside: int = 0, beside_of: Callable[[int], int] = lambda _: 0
+        self, needed: Iterable[int], extra_bytes: int = 0, extra_of: Callable[[int], int] = lambda _: 0
     ) -> list[int]:
-        """Drop past prompts, then the oldest observations outside ``needed``, then the oldest of all, until
-        the budget holds; returns the numbers dropped.
+        """Drop past prompts, then texts encoded alone, then the oldest samples outside ``needed``, then the
+        oldest samples, until the budget holds; returns the numbers of the dropped samples.
 
         Args:
-            needed: numbers of observations that pools hold.
-            beside: bytes that methods keep beside the log; they count.
-            beside_of: those of them that go with an observation.
+            needed: numbers of samples that pools hold.
+            extra_bytes: bytes that methods hold beside the log; they count.
+            extra_of: those of them that are freed with a sample.
         """
         keep = set(needed)
         dropped: list[int] = []
-        self.trim(beside)
-        over = self.bytes + beside - self.budget_bytes
+        self.trim(extra_bytes)
+        over = self.bytes + extra_bytes - self.budget_bytes
         if over > 0:
             self.prefixes.shrink(self.prefixes.bytes - over)
-        bytes_held = self.bytes + beside
+        bytes_held = self.bytes + extra_bytes
         while bytes_held > self.budget_bytes and self.isolated:
             bytes_held -= self.isolated.popitem(last=False)[1].bytes
         for number in sorted(self.samples, key=lambda n: (n in keep, n)):
             if bytes_held <= self.budget_bytes:
                 break
-            bytes_held -= self.samples.pop(number).bytes + beside_of(number)
+            bytes_held -= self.samples.pop(number).bytes + extra_of(number)
             dropped.append(number)
-        self.trim(beside)
+        self.trim(extra_bytes)
         return dropped
 
-    def trim(self, beside: int = 0) -> None:
-        """Over the budget: give back what the arenas hold for nobody. What was dropped is nobody's only when
-        the caller has let go of it as well."""
-        if self.bytes + beside > self.budget_bytes:
+    def trim(self, extra_bytes: int = 0) -> None:
+        """If over the budget, free the arenas' unused rows. Those of a dropped sample are in use until the
+        caller drops it too."""
+        if self.bytes + extra_bytes > self.budget_bytes:
             self.arenas.trim()

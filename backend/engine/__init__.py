@@ -1,7 +1,7 @@
-"""Carries plans out: forward passes, assembly, decoding, one batch for all.
+"""Executes plans: forward passes, assembly, decoding in one batch.
 
-A runner forwards tokens and counts them, an engine puts a prompt together as its plan says and decodes from
-it. It knows plans and no method; the sessions of one model take turns and decode in one batch.
+A runner forwards tokens and counts them; an engine assembles a prompt as its plan says and decodes from it.
+The engine knows plans but no method. The sessions of one model take turns and decode in one batch.
 
 Others use, by module:
 

@@ -1,8 +1,8 @@
-"""An assembled prompt, looked at and computed again in part.
+"""An assembled prompt: probing it, and recomputing some of its tokens.
 
-Selective recompute: the chosen tokens' fresh K/V are appended to the cache under a mask that hides their
-stale copies, at their true positions, and then put in place. This works on every model. Choosing anew at each
-layer needs a walk from layer to layer (:class:`LayerWalk`), on the families whose layers the lab can call.
+Selective recompute appends the chosen tokens' fresh K/V to the cache, at their true positions and under a
+mask that hides the stale copies, and then moves them into place. This works on every model. A new choice at
+each layer needs :class:`LayerWalk`, which works for the families whose layers the lab can call one by one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,12 +36,12 @@ class AssembledPrompt:
     """The :class:`backend.methods.base.PromptView` of one prompt under one plan.
 
     Args:
-        runner: computes, and counts.
+        runner: forwards and counts tokens.
         context: the prompt.
-        plan: what was assembled.
-        layout: where its tokens stand.
-        cache: prompt tokens first, soft tokens behind them.
-        copied: (total,) bool.
+        plan: as assembled.
+        layout: of the plan.
+        cache: prompt tokens first, then soft tokens.
+        copied: (total,) bool, tokens that were copied.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class AssembledPrompt:
         return self._free(cache, layer, torch.arange(self.total))
 
     def stale(self, layer: int) -> tuple[Tensor, Tensor]:
-        keys, values = self._free(self.cache, layer, torch.arange(self._held))
-        room = (0, 0, 0, self.total - self._held)
+        keys, values = self._free(self.cache, layer, torch.arange(self._prompt_tokens))
+        room = (0, 0, 0, self.total - self._prompt_tokens)
         return torch.nn.functional.pad(keys, room), torch.nn.functional.pad(values, room)
 
     def dense(self) -> KVCache:
@@ -95,16 +95,16 @@ class AssembledPrompt:
 
     @torch.inference_mode()
     def _attention(self, tokens: list[int], layers: range, together: bool = False) -> Tensor:
-        with watch_attention(self.runner.model, layers) as recorded:
+        with watch_attention(self.runner.model, layers) as recordings:
             self._probe(tokens, layers[-1] + 1, together)
-        if len(recorded) != len(layers):
+        if len(recordings) != len(layers):
             name = self.runner.model.info.name
             raise ModelError(f"{name} does not tell what its layers {layers[0]} to {layers[-1]} attend to.")
         length = self.cache.length
-        weights = torch.cat(recorded).float()  # (layers, heads, queries, places + queries)
+        weights = torch.cat(recordings).float()  # (layers, heads, queries, places + queries)
         out = weights.new_zeros(*weights.shape[:2], len(tokens), self.total)
-        out[..., : self._held] = weights[..., : self._held]
-        out[..., tokens] += weights[..., length:]  # where a stale copy is hidden, its weight is 0
+        out[..., : self._prompt_tokens] = weights[..., : self._prompt_tokens]
+        out[..., tokens] += weights[..., length:]  # the hidden stale copies have weight 0
         return out
 
     @torch.inference_mode()
@@ -116,8 +116,8 @@ class AssembledPrompt:
     def dense_logits_at(self, tokens: Sequence[int]) -> Tensor:
         plan = Plan((Step(0, self.total, Compute("the whole prompt")),), "dense", "")
         layout = lay_out(plan, self.total, self.context.prompt.agent)
-        none = torch.zeros(self.total, dtype=torch.bool)
-        return AssembledPrompt(self.runner, self.context, plan, layout, self.dense(), none).logits_at(tokens)
+        mask = torch.zeros(self.total, dtype=torch.bool)
+        return AssembledPrompt(self.runner, self.context, plan, layout, self.dense(), mask).logits_at(tokens)
 
     def step(self, tokens: Sequence[int], mask: MaskKind = "exact") -> tuple[Tensor, Tensor]:
         if self.layerwise:
@@ -128,22 +128,22 @@ class AssembledPrompt:
         self._walk.step(tuple(tokens), mask)
         return self._free(self._walk.cache, layer, torch.tensor(list(tokens), dtype=torch.long))
 
-    # -- what the engine asks ------------------------------------------------------------------
+    # -- for the engine -------------------------------------------------------------------------
 
     @torch.inference_mode()
     def recompute(self, selection: Selection, actions: NDArray[np.uint8]) -> None:
-        """Carry out a selection; writes into the cache and the action map.
+        """Recompute a selection; writes into the cache and the action map.
 
         Raises:
-            ModelError: it names tokens or layers that are not there, or sets that grow.
-            OptionError: it is gradual and the model's layers cannot be walked.
+            ModelError: unknown tokens or layers, or growing sets.
+            OptionError: it is gradual and the model's layers cannot be called one by one.
         """
         layers, last = self.runner.model.info.layers, self.total - 1
         sets = selection.sets
         for tokens in sets:
             if list(tokens) != sorted(set(tokens)) or (tokens and not 0 <= tokens[0] <= tokens[-1] <= last):
                 raise ModelError("Chosen tokens must be ascending indices of the prompt.")
-        sets = [tuple(t for t in s if t != last) for s in sets]  # the last token is forwarded in any case
+        sets = [tuple(t for t in s if t != last) for s in sets]  # the last token is always forwarded
         if not 0 <= selection.first_layer <= layers or not 0 <= selection.fresh_below <= layers:
             raise ModelError(f"A selection begins at a layer that the model, which has {layers}, has not.")
         if selection.gradual:
@@ -152,30 +152,30 @@ class AssembledPrompt:
         below = selection.fresh_below
         if below:
             self._place_fresh(below, actions)
-        chosen = torch.tensor(sets[0], dtype=torch.long)
-        if not len(chosen):
+        indices = torch.tensor(sets[0], dtype=torch.long)
+        if not len(indices):
             return
-        runner, held = self.runner, self.cache.length
-        sees, positions = self.over_fresh(chosen, selection.mask), self.key_positions(chosen)
+        runner, length = self.runner, self.cache.length
+        visible, positions = self.over_fresh(indices, selection.mask), self.key_positions(indices)
         ids = runner.ids([self.context.prompt.ids[t] for t in sets[0]])
         if selection.mask == "shipped" and selection.mask_layer:
-            wide = masks_of(runner.model, sees, positions)
+            wide = masks_of(runner.model, visible, positions)
             with masked_at(runner.model, selection.mask_layer, layers, wide):
-                runner.forward_seeing(ids, self.cache, self.over_fresh(chosen, "exact"), positions)
+                runner.forward_seeing(ids, self.cache, self.over_fresh(indices, "exact"), positions)
         else:
-            runner.forward_seeing(ids, self.cache, sees, positions)
+            runner.forward_seeing(ids, self.cache, visible, positions)
         at = max(selection.first_layer, below)
         for buffer in (self.cache.keys, self.cache.values):
-            buffer[at:, :, :, chosen.to(buffer.device)] = buffer[at:, :, :, held : held + len(chosen)]
-        self.cache.length = held
-        actions[at:, chosen.numpy()] = RECOMPUTED
+            buffer[at:, :, :, indices.to(buffer.device)] = buffer[at:, :, :, length : length + len(indices)]
+        self.cache.length = length
+        actions[at:, indices.numpy()] = RECOMPUTED
 
     @torch.inference_mode()
     def take_exact(self, parts: Sequence[Part], actions: NDArray[np.uint8]) -> None:
-        """Put a dense pass's keys and values in place of parts of the cache.
+        """Replace parts of the cache by a dense pass's keys and values.
 
         Raises:
-            OptionError: tokens stand elsewhere than in a dense pass, or some are hidden from others.
+            OptionError: positions differ from a dense pass's, or some tokens are hidden from others.
         """
         if parts and (not self.layout.natural or self.plan.visible is not None or len(self.layout.soft)):
             raise OptionError(
@@ -195,8 +195,8 @@ class AssembledPrompt:
     def _gradual(self, sets: list[tuple[int, ...]], selection: Selection, actions: NDArray[np.uint8]) -> None:
         if self.layerwise:
             raise OptionError(self.layerwise, field="methods")
-        whole = [tuple(range(self.total - 1))] * selection.first_layer
-        layer_sets = [*whole, *sets]
+        first_sets = [tuple(range(self.total - 1))] * selection.first_layer
+        layer_sets = [*first_sets, *sets]
         if len(layer_sets) > self.runner.model.info.layers or any(
             not set(b) <= set(a) for a, b in pairwise(layer_sets)
         ):
@@ -211,85 +211,82 @@ class AssembledPrompt:
             actions[layer, list(tokens)] = RECOMPUTED
 
     def _place_fresh(self, below: int, actions: NDArray[np.uint8]) -> None:
-        fresh, held = self.fresh_cache(below), self._held
+        fresh, tokens = self.fresh_cache(below), self._prompt_tokens
         for buffer, fresh_buffer in ((self.cache.keys, fresh.keys), (self.cache.values, fresh.values)):
-            buffer[:below, :, :, :held] = fresh_buffer[:below, :, :, :held]
-        actions[:below, :held] = RECOMPUTED
+            buffer[:below, :, :, :tokens] = fresh_buffer[:below, :, :, :tokens]
+        actions[:below, :tokens] = RECOMPUTED
 
     # -- inside --------------------------------------------------------------------------------
 
     @property
-    def _held(self) -> int:
+    def _prompt_tokens(self) -> int:
         """Prompt tokens in the cache."""
         return self.cache.length - len(self.layout.soft)
 
-    def sees(self, tokens: Tensor, mask: MaskKind) -> Tensor:
-        """What each of these tokens may look at among the cache's places, (n, places) bool: all that stands
-        before it and itself; or, as shipped, as many as the lower right corner of a causal mask lets it."""
-        ranks = self._ranks()
+    def visibility(self, tokens: Tensor, mask: MaskKind) -> Tensor:
+        """Which of the cache's places each token attends to, (n, places) bool: all before it and itself; or,
+        as shipped, those in the lower right corner of a causal mask."""
+        ranks = torch.cat([self.layout.places[: self._prompt_tokens], self.layout.soft_places])
         if mask == "shipped":
-            # The last prompt token, forwarded by itself, is the last row of that mask.
+            # The last prompt token is forwarded separately; it is the last row of that mask.
             order = ranks.argsort().argsort()
             return order[None] <= torch.arange(len(tokens))[:, None] + (len(ranks) - len(tokens))
         visible = ranks[None] <= self.layout.places[tokens][:, None]
         if self.plan.visible is not None:
-            visible[:, : self._held] &= self.plan.visible.cpu()[tokens, : self._held]
+            visible[:, : self._prompt_tokens] &= self.plan.visible.cpu()[tokens, : self._prompt_tokens]
         return visible
 
     def over_fresh(self, tokens: Tensor, mask: MaskKind) -> Tensor:
-        """:meth:`sees` with these tokens' fresh copies appended and the stale hidden: (n, places + n)."""
-        sees = self.sees(tokens, mask)
-        appended = sees[:, tokens]
-        sees[:, tokens] = False
-        return torch.cat([sees, appended], dim=1)
+        """:meth:`visibility` with these tokens' fresh copies appended, the stale ones hidden: (n, places +
+        n)."""
+        visible = self.visibility(tokens, mask)
+        fresh = visible[:, tokens]
+        visible[:, tokens] = False
+        return torch.cat([visible, fresh], dim=1)
 
-    def _ranks(self) -> Tensor:
-        """The order of the cache's places: prompt tokens, then soft tokens."""
-        return torch.cat([self.layout.places[: self._held], self.layout.soft_places])
-
-    def key_positions(self, appended: Tensor) -> Tensor:
-        """RoPE positions of the cache's places and of prompt tokens appended to them."""
+    def key_positions(self, tokens: Tensor) -> Tensor:
+        """RoPE positions of the cache's places and of appended prompt tokens."""
         positions = self.layout.positions
-        return torch.cat([positions[: self._held], self.layout.soft, positions[appended]])
+        return torch.cat([positions[: self._prompt_tokens], self.layout.soft, positions[tokens]])
 
     def _probe(self, tokens: list[int], layers: int, together: bool = False) -> Tensor | None:
-        """Forward tokens, each over the cache with itself fresh and all others as they are, or ``together``,
-        with each of them fresh; none is kept."""
-        chosen = torch.tensor(tokens, dtype=torch.long)
-        held = self.cache.length
-        own = torch.eye(len(tokens), dtype=torch.bool)
+        """Forward tokens over the cache and drop their K/V. Each sees its own fresh K/V and the others' in
+        the cache; ``together``: it sees the fresh K/V of all these tokens."""
+        indices = torch.tensor(tokens, dtype=torch.long)
+        length = self.cache.length
+        probed = torch.eye(len(tokens), dtype=torch.bool)
         if together:
-            own = self.layout.places[chosen][None] <= self.layout.places[chosen][:, None]
+            probed = self.layout.places[indices][None] <= self.layout.places[indices][:, None]
             if self.plan.visible is not None:
-                own &= self.plan.visible.cpu()[chosen][:, chosen]
-        sees, inside = self.sees(chosen, "exact"), chosen < self._held
-        sees[:, chosen[inside]] &= ~own[:, inside]
-        sees = torch.cat([sees, own], dim=1)
+                probed &= self.plan.visible.cpu()[indices][:, indices]
+        visible, inside = self.visibility(indices, "exact"), indices < self._prompt_tokens
+        visible[:, indices[inside]] &= ~probed[:, inside]
+        visible = torch.cat([visible, probed], dim=1)
         ids = self.runner.ids([self.context.prompt.ids[t] for t in tokens])
-        positions = self.key_positions(chosen)
+        positions = self.key_positions(indices)
         try:
-            return self.runner.forward_seeing(ids, self.cache, sees, positions, keep=0, layers=layers)
+            return self.runner.forward_seeing(ids, self.cache, visible, positions, keep=0, layers=layers)
         finally:
-            self.cache.length = held
+            self.cache.length = length
 
     @torch.inference_mode()
     def fresh_cache(self, layers: int) -> KVCache:
-        """A cache whose first ``layers`` hold what a pass over every token gives."""
+        """A cache whose first ``layers`` layers are computed by a pass over all tokens."""
         if self._dense is not None and self.layout.natural and self.plan.visible is None:
             return self._dense[0]
         if self._fresh is None or self._fresh[0] < layers:
             cache = self.runner.model.new_cache(self.total)
             ids = self.runner.ids(self.context.prompt.ids)
-            sees = torch.ones(self.total, self.total, dtype=torch.bool).tril()
+            visible = torch.ones(self.total, self.total, dtype=torch.bool).tril()
             if self.plan.visible is not None:
-                sees &= self.plan.visible.cpu()
+                visible &= self.plan.visible.cpu()
             with stop_after(self.runner.model, layers - 1):
-                self.runner.forward_seeing(ids, cache, sees, self.layout.positions, layers=layers)
+                self.runner.forward_seeing(ids, cache, visible, self.layout.positions, layers=layers)
             self._fresh = (layers, cache)
         return self._fresh[1]
 
     def _free(self, cache: KVCache, layer: int, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys, turned back to position 0, and values of prompt tokens at a layer of a cache."""
+        """Position-free keys, and values, of prompt tokens at a layer of a cache."""
         places, positions = tokens.to(cache.keys.device), self.layout.positions[tokens].to(cache.keys.device)
         rule = self.runner.model.rotation.layers[layer]
         keys = rotate_layer(cache.keys[layer, 0][:, places], -positions, rule)
@@ -297,7 +294,7 @@ class AssembledPrompt:
 
 
 class LayerWalk:
-    """Fewer and fewer tokens, layer by layer, over a copy of the view's cache, blended on the way."""
+    """Recomputes a shrinking set of tokens layer by layer, in a copy of the view's cache."""
 
     def __init__(self, view: AssembledPrompt) -> None:
         self.view, self.cache = view, view.cache.copy()
@@ -308,33 +305,33 @@ class LayerWalk:
 
     @property
     def layer(self) -> int:
-        """Which comes next."""
+        """The next layer."""
         return len(self.sets)
 
     @torch.inference_mode()
     def step(self, tokens: tuple[int, ...], mask: MaskKind) -> None:
-        """Forward these tokens through the next layer and put their K/V in place."""
+        """Forward these tokens through the next layer and write their K/V into place."""
         view, runner, layer = self.view, self.view.runner, self.layer
         tokens = tuple(t for t in tokens if t != view.total - 1)
-        before = self.sets[-1] if self.sets else tokens
-        if not set(tokens) <= set(before) or layer >= runner.model.info.layers:
+        previous = self.sets[-1] if self.sets else tokens
+        if not set(tokens) <= set(previous) or layer >= runner.model.info.layers:
             raise ModelError("A walk goes on with tokens of the layer before, and ends at the last layer.")
         self.mask = mask
         self.sets.append(tokens)
         if not tokens:
             return
-        chosen = torch.tensor(tokens, dtype=torch.long)
+        indices = torch.tensor(tokens, dtype=torch.long)
         if self._hidden is None:
             embed = runner.model.module.get_input_embeddings()
             hidden = embed(runner.ids([view.context.prompt.ids[t] for t in tokens]))
         else:
-            index = {t: i for i, t in enumerate(before)}
+            index = {t: i for i, t in enumerate(previous)}
             hidden = self._hidden[:, [index[t] for t in tokens]]
-        held = self.cache.length
-        masks = masks_of(runner.model, view.over_fresh(chosen, mask), view.key_positions(chosen))
-        positions = view.layout.positions[chosen].to(runner.model.device)
+        length = self.cache.length
+        masks = masks_of(runner.model, view.over_fresh(indices, mask), view.key_positions(indices))
+        positions = view.layout.positions[indices].to(runner.model.device)
         self._hidden = call_layer(runner.model, layer, hidden, positions, masks, self.cache)
         runner.token_layers += len(tokens)
         for buffer in (self.cache.keys[layer], self.cache.values[layer]):
-            buffer[:, :, chosen.to(buffer.device)] = buffer[:, :, held : held + len(tokens)]
-        self.cache.layers[layer].rewind(held)
+            buffer[:, :, indices.to(buffer.device)] = buffer[:, :, length : length + len(tokens)]
+        self.cache.layers[layer].rewind(length)

@@ -1,10 +1,9 @@
-"""Texts encoded by themselves: nothing before them, not even the begin-of-sequence token.
+"""Texts encoded alone: with nothing before them, not even the begin-of-sequence token.
 
-So documents are kept that are read apart and put together later (PromptCache's modules, Block-Attention's
-blocks, KVLink's documents). Unlike a placeholder's base, which the session encodes once behind the
-begin-of-sequence token on the lab's own weights, these are made when a method asks for them, by the weights
-of the agent that reads them,
-and kept in the log: the same text is encoded once, wherever it stands.
+Some methods encode documents separately and concatenate them later (PromptCache's modules, Block-Attention's
+blocks, KVLink's documents). A placeholder's base is encoded by the session, behind the begin-of-sequence
+token and on the lab's own weights. These texts are encoded when a method needs them, on the weights of the
+agent that reads them, and stored in the log, so each text is encoded once.
 """
 
 from collections.abc import Collection, Sequence
@@ -27,10 +26,10 @@ ANCHORED = "anchor tokens in place of the text"
 
 
 class IsolatedEncoder:
-    """Encodes for one reader's weights, and remembers in the log.
+    """Encodes texts on one reader's weights and stores them in the log.
 
-    ``before``: what the log held before the request. ``spent``: milliseconds of what was encoded since, for
-    whichever of the compared methods came first; each of them is charged alike.
+    ``earlier``: keys that the log held before the request. ``costs``: milliseconds of each text encoded
+    since; every compared method is charged the same, whichever of them came first.
     """
 
     def __init__(
@@ -38,11 +37,11 @@ class IsolatedEncoder:
         runner: ModelRunner,
         log: SampleLog,
         weights: str = "",
-        before: Collection[tuple[str, tuple[int, ...]]] = (),
-        spent: dict[tuple[str, tuple[int, ...]], float] | None = None,
+        earlier: Collection[tuple[str, tuple[int, ...]]] = (),
+        costs: dict[tuple[str, tuple[int, ...]], float] | None = None,
     ) -> None:
-        self.runner, self.log, self.weights, self.before = runner, log, weights, before
-        self.spent = {} if spent is None else spent
+        self.runner, self.log, self.weights, self.earlier = runner, log, weights, earlier
+        self.costs = {} if costs is None else costs
         self._charged: set[tuple[str, tuple[int, ...]]] = set()
 
     @property
@@ -51,23 +50,22 @@ class IsolatedEncoder:
         return self.runner.model.links
 
     def encode(self, ids: Sequence[int], clock: Clock, lead_in: Sequence[int] = ()) -> KVSegment:
-        """The KV of tokens that see each other and a lead-in alone; from the log where they were encoded
-        before. Timed as ``base``."""
+        """The KV of tokens that attend to each other and a lead-in alone; from the log if encoded before.
+        Timed as ``base``."""
         key = (self.weights, (*ids, -1, *lead_in) if lead_in else tuple(ids))
         segment = self.log.isolated.get(key)
         if segment is None:
-            before = clock.parts.get("base", 0.0)
+            start = clock.parts.get("base", 0.0)
             with clock.part("base"):
                 segment = self.log.isolated[key] = self.runner.encode(ids, lead_in, ALONE)
-            self.spent[key] = clock.parts["base"] - before
-        elif key in self.spent and key not in self._charged:
-            clock.add("base", self.spent[key])
+            self.costs[key] = clock.parts["base"] - start
+        elif key in self.costs and key not in self._charged:
+            clock.add("base", self.costs[key])
         self._charged.add(key)
-        return replace(segment, context=f"{ALONE}, {EARLIER}") if key in self.before else segment
+        return replace(segment, context=f"{ALONE}, {EARLIER}") if key in self.earlier else segment
 
     def surprisal(self, ids: Sequence[int]) -> Tensor:
-        """(tokens,) minus log probability of each token when the text is read alone; infinite for the
-        first."""
+        """(tokens,) minus log probability of each token of the text read alone; infinite for the first."""
         return surprisal(self.runner, ids)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -76,25 +74,25 @@ class IsolatedEncoder:
 
     @torch.inference_mode()
     def packet(self, ids: Sequence[int]) -> KVSegment:
-        """A text between its wrappers (KV Packet), all of them kept."""
+        """The KV of a text with its wrappers (KV Packet)."""
         assert self.links is not None, "wrappers belong to weights that they were trained for"
         text = self.runner.model.module.get_input_embeddings()(self.runner.ids(ids))[0]
         before, behind = self.links.anchor_tokens.chunk(2)
-        whole = torch.cat([before, text, behind])
-        cache, tokens = self.runner.model.new_cache(len(whole)), len(whole)
-        sees = torch.ones(tokens, tokens, dtype=torch.bool).tril()
-        self.runner.forward_seeing(whole[None], cache, sees, torch.arange(tokens))
+        embeddings = torch.cat([before, text, behind])
+        cache, tokens = self.runner.model.new_cache(len(embeddings)), len(embeddings)
+        visible = torch.ones(tokens, tokens, dtype=torch.bool).tril()
+        self.runner.forward_seeing(embeddings[None], cache, visible, torch.arange(tokens))
         return cache.segment(0, tokens, self.runner.model.rotation, exact=True, context=WRAPPED)
 
     @torch.inference_mode()
     def anchor_tokens(self, ids: Sequence[int]) -> KVSegment:
-        """A text's anchor tokens (KVLink, Section 2.4): an anchor sees its own chunk, whose positions are
-        right before those of the chunk's anchors, and all earlier anchors. The text's own KV is dropped."""
+        """A text's anchor tokens (KVLink, Section 2.4): an anchor attends to its own chunk, whose positions
+        end right before the chunk's anchors, and to all earlier anchors. The text's own KV is dropped."""
         links, model = self.links, self.runner.model
         assert links is not None, "anchors belong to weights that were trained with them"
         table = model.module.get_input_embeddings()
         parts, chunk, anchor, position = [], list[int](), list[bool](), list[int]()
-        room = len(ids)  # so that no position is negative
+        room = len(ids)  # keeps positions from being negative
         for number, (start, end, count) in enumerate(anchors_of(len(ids), links.rate, links.chunk_tokens)):
             parts += [table(self.runner.ids(ids[start:end]))[0], links.anchor_tokens[:count]]
             chunk += [number] * (end - start + count)
@@ -103,9 +101,9 @@ class IsolatedEncoder:
             room += count
         of, soft, positions = torch.tensor(chunk), torch.tensor(anchor), torch.tensor(position)
         causal = torch.ones(len(of), len(of), dtype=torch.bool).tril()
-        sees = causal & ((of[:, None] == of[None]) | (soft[:, None] & soft[None]))
+        visible = causal & ((of[:, None] == of[None]) | (soft[:, None] & soft[None]))
         cache = model.new_cache(len(of))
-        self.runner.forward_seeing(torch.cat(parts)[None], cache, sees, positions)
-        kept = soft.nonzero()[:, 0].to(model.device)
-        keys = model.rotation.rotate(cache.keys[:, 0][:, :, kept], -positions.to(model.device)[kept])
-        return KVSegment(keys, cache.values[:, 0][:, :, kept].clone(), 0, True, ANCHORED)
+        self.runner.forward_seeing(torch.cat(parts)[None], cache, visible, positions)
+        places = soft.nonzero()[:, 0].to(model.device)
+        keys = model.rotation.rotate(cache.keys[:, 0][:, :, places], -positions.to(model.device)[places])
+        return KVSegment(keys, cache.values[:, 0][:, :, places].clone(), 0, True, ANCHORED)

@@ -1,4 +1,4 @@
-"""Where everything of a plan stands: which piece comes when, at which place and at which RoPE position."""
+"""A plan's layout: the order of its pieces, their places and their RoPE positions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from backend.methods.plan import Compute, Link, Plan, Reuse
 
 @dataclass(frozen=True)
 class Piece:
-    """Prompt tokens ``[start, end)`` with what to do with them, or soft tokens before token ``start``."""
+    """Prompt tokens ``[start, end)`` with their action, or soft tokens before token ``start``."""
 
     start: int
     end: int
@@ -27,10 +27,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class Layout:
-    """A plan laid out. Soft tokens and prompt tokens share one order, that of their ``places``.
+    """A plan's layout. ``places`` order prompt tokens and soft tokens together.
 
     Attributes:
-        pieces: in order; a step within which soft tokens stand is cut there.
+        pieces: in order; soft tokens within a step split it.
         positions: (tokens,) RoPE position of each prompt token.
         places: (tokens,) place of each prompt token.
         soft: (soft tokens,) RoPE position of each soft token; ``soft_places`` its place.
@@ -48,7 +48,7 @@ class Layout:
 
     @property
     def natural(self) -> bool:
-        """Do all prompt tokens stand at their own index, with nothing in between?"""
+        """Whether every prompt token's position is its index, with no soft tokens."""
         return not self.soft.numel() and bool((self.positions == torch.arange(self.total)).all())
 
     @cached_property
@@ -66,17 +66,17 @@ class Layout:
         return out
 
     def runs(self) -> Iterator[list[Piece]]:
-        """Pieces to copy one by one, and neighbouring pieces to forward in one pass."""
-        for copied, group in groupby(self.pieces, lambda p: isinstance(p.action, Reuse)):
+        """Single pieces to copy, and runs of neighbouring pieces to forward in one pass."""
+        for is_copy, group in groupby(self.pieces, lambda p: isinstance(p.action, Reuse)):
             pieces = list(group)
-            yield from ([p] for p in pieces) if copied else [pieces]
+            yield from ([p] for p in pieces) if is_copy else [pieces]
 
 
 def lay_out(plan: Plan, total: int, agent: int) -> Layout:
-    """Find the order, places and positions of a plan over ``total`` prompt tokens.
+    """The layout of a plan over ``total`` prompt tokens.
 
     Raises:
-        ModelError: the steps do not partition the prompt, or soft tokens stand outside of it.
+        ModelError: the steps do not partition the prompt, or soft tokens are outside of it.
     """
     at = 0
     for step in plan.steps:
@@ -86,13 +86,13 @@ def lay_out(plan: Plan, total: int, agent: int) -> Layout:
     if at != total:
         raise ModelError(f"The plan stops at token {at} of {total} of agent {agent}'s prompt.")
     links = sorted((link for link in plan.links if link.tokens), key=lambda link: link.at)
-    before = torch.zeros(total, dtype=torch.long)  # soft tokens before each prompt token
+    soft_before = torch.zeros(total, dtype=torch.long)  # soft tokens before each prompt token
     for link in links:
         if not 0 <= link.at < total:
             where = f"token {link.at} of {total} of agent {agent}'s prompt"
             raise ModelError(f"Soft tokens stand before {where}.")
-        before[link.at :] += link.tokens
-    places = torch.arange(total) + before
+        soft_before[link.at :] += link.tokens
+    places = torch.arange(total) + soft_before
     positions = places.clone()
     for step in plan.steps:
         if step.position is not None:
@@ -118,13 +118,13 @@ def lay_out(plan: Plan, total: int, agent: int) -> Layout:
 
 
 def _soft(links: Sequence[Link], positions: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-    """Positions and places of soft tokens: right before those of the prompt token they stand before."""
+    """Positions and places of soft tokens: right before those of the prompt token that follows them."""
     parts: list[tuple[Tensor, Tensor]] = []
     for at, group in groupby(links, lambda link: link.at):
         steps_back = torch.arange(-sum(link.tokens for link in group), 0)
         parts.append((positions[at] + steps_back, places[at] + steps_back))
-    none = torch.empty(0, dtype=torch.long)
-    return torch.cat([none, *(p for p, _ in parts)]), torch.cat([none, *(p for _, p in parts)])
+    empty = torch.empty(0, dtype=torch.long)
+    return torch.cat([empty, *(p for p, _ in parts)]), torch.cat([empty, *(p for _, p in parts)])
 
 
 def _from(action: Reuse | Compute, start: int) -> Reuse | Compute:

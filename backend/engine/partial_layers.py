@@ -1,18 +1,18 @@
-"""Reading a prompt where the lower layers of some tokens are known ("Layerwise reuse", made consistent).
+"""Prefill where some tokens are known at the lower layers ("Layerwise reuse", made consistent).
 
-Below the *cut* only the other tokens are forwarded, over the known tokens' stored K/V. From the cut on every
-token is, and the known ones need a hidden state to go on from. The plan does not say which; three readings:
+Below the *cut* only the other tokens are forwarded, over the known tokens' stored K/V. From the cut on all
+tokens are, and the known ones need a hidden state there. The plan does not say which; three readings:
 
-- the cut lies above the last layer (*full stack*): nothing has to go on, and nothing of them is forwarded;
+- the cut lies above the last layer (*full stack*): they are not forwarded and need none;
 - their hidden state at the cut was stored with their K/V (*kept hidden states*);
-- they enter the cut as the embeddings they were below it (*skipped*): upper layers then read states that no
-  lower layer has worked on. Inconsistent, and here to be looked at.
+- their embeddings are used (*skipped*): upper layers then read states that no lower layer has processed. This
+  is inconsistent, and supported for study.
 
-Above a second cut (``until``) they may be known again: only the layers between are then computed for them.
-Or they are known at every layer but for what an adapter makes of their own states (``own``): then all of them
-are forwarded, over what is known, and the adapter's part is put on it layer by layer.
+From a second cut (``until``) on they may be known again: then only the layers between are computed for them.
+Or they are known at every layer but for an adapter's part, which depends on their own states (``own``): then
+they are forwarded over the known K/V, and the adapter's part is added layer by layer.
 
-One pass over all forwarded tokens, each seeing what stands before it; needs the model's layers one by one.
+One causal pass over all forwarded tokens; needs the model's layers one by one.
 """
 
 from dataclasses import dataclass
@@ -36,12 +36,12 @@ class KnownTokens:
     Attributes:
         tokens: (n,) their indices, ascending; never the last of the prompt.
         keys, values: (known layers, kv_heads, n, head_dim), keys position-free.
-        hidden: (n, hidden) states that go into layer ``cut``; None when the cut is above the last layer, or
-            to let them skip what lies below it.
-        cut: how many layers.
-        until: the layer from which on they are known again; None: nowhere.
-        projected: (layers, n, rows) products of their layers' inputs, where they are asked for.
-        own: the adapter whose part is added to them.
+        hidden: (n, hidden) inputs of layer ``cut``; None if the cut is above the last layer, or to skip the
+            layers below it.
+        cut: the number of known lower layers.
+        until: the layer from which on they are known again; None: none.
+        projected: (layers, n, rows) products of their layers' inputs, if requested.
+        own: the adapter whose part is added to their K/V.
     """
 
     tokens: Tensor
@@ -55,32 +55,32 @@ class KnownTokens:
 
 
 def known_layers(cut: int, until: int | None, layers: int) -> list[int]:
-    """Those at which known tokens are copied."""
+    """The layers at which known tokens are copied."""
     return [*range(cut), *range(layers if until is None else until, layers)]
 
 
 def gather(plan: Plan, last: int, model: LoadedModel) -> KnownTokens:
-    """What a plan with a cut copies, as one; the prompt's ``last`` token is left out.
+    """All tokens that a plan with a cut copies; the prompt's ``last`` token is left out.
 
     Raises:
-        ModelError: some of its segments hold states for the cut, and others do not.
+        ModelError: only some of its segments have hidden states for the cut.
     """
     cut = plan.cut or 0
     rows = known_layers(cut, plan.until, model.info.layers)
-    copied = [(s, min(s.end, last) - s.start, s.action) for s in plan.steps if isinstance(s.action, Reuse)]
-    copied = [(step, tokens, reuse) for step, tokens, reuse in copied if tokens > 0]
-    if not copied or not rows:
+    copies = [(s, min(s.end, last) - s.start, s.action) for s in plan.steps if isinstance(s.action, Reuse)]
+    copies = [(step, tokens, reuse) for step, tokens, reuse in copies if tokens > 0]
+    if not copies or not rows:
         shape = (len(rows), model.info.kv_heads, 0, model.info.head_dim)
         empty = torch.empty(shape, dtype=model.dtype, device=model.device)
         return KnownTokens(torch.empty(0, dtype=torch.long), empty, empty, None, cut, plan.until)
-    hidden = [reuse.hidden[:n] for _, n, reuse in copied if reuse.hidden is not None]
-    if hidden and len(hidden) < len(copied):
+    hidden = [reuse.hidden[:n] for _, n, reuse in copies if reuse.hidden is not None]
+    if hidden and len(hidden) < len(copies):
         raise ModelError("Some of the plan's segments hold states to go on from, and others do not.")
-    products = [reuse.projected[:, :n] for _, n, reuse in copied if reuse.projected is not None]
+    products = [reuse.projected[:, :n] for _, n, reuse in copies if reuse.projected is not None]
     return KnownTokens(
-        torch.cat([torch.arange(step.start, step.start + n) for step, n, _ in copied]),
-        torch.cat([reuse.base.keys[rows, :, :n] for _, n, reuse in copied], dim=2),
-        torch.cat([reuse.base.values[rows, :, :n] for _, n, reuse in copied], dim=2),
+        torch.cat([torch.arange(step.start, step.start + n) for step, n, _ in copies]),
+        torch.cat([reuse.base.keys[rows, :, :n] for _, n, reuse in copies], dim=2),
+        torch.cat([reuse.base.values[rows, :, :n] for _, n, reuse in copies], dim=2),
         torch.cat(hidden) if hidden else None,
         cut,
         plan.until,
@@ -91,9 +91,10 @@ def gather(plan: Plan, last: int, model: LoadedModel) -> KnownTokens:
 
 @dataclass(frozen=True)
 class LayeredPass:
-    """``cache`` in the prompt's order, last ``logits`` (vocabulary,) fp32, the ``hidden`` (tokens, hidden)
-    states at the cut (zeros for known tokens when it is above the last layer), the ``token_layers`` that were
-    forwarded, and the layers' inputs times the rows that were asked for, (layers, tokens, n)."""
+    """``cache``: in the prompt's order; ``logits``: (vocabulary,) fp32, of the last token; ``hidden``:
+    (tokens, hidden) states at the cut, zeros for known tokens if it is above the last layer;
+    ``token_layers``: as forwarded; ``projected``: (layers, tokens, n) products of the layers' inputs with
+    requested rows."""
 
     cache: KVCache
     logits: Tensor
@@ -110,15 +111,15 @@ def read_above(
     spare_tokens: int = 0,
     project: Tensor | None = None,
 ) -> LayeredPass:
-    """Read a prompt, some of whose tokens are known below a cut.
+    """Prefill a prompt, some of whose tokens are known below a cut.
 
     Args:
         model: of a family whose layers can be called one by one.
         ids: the prompt's tokens.
-        known: what is known; an empty one makes a dense pass.
+        known: the known tokens; none gives a dense pass.
         spare_tokens: room to leave in the cache.
-        project: (layers, n, hidden) rows by which each layer's normed input is multiplied; where known
-            tokens are forwarded at no layer or at all.
+        project: (layers, n, hidden) rows by which each layer's normed input is multiplied; known tokens
+            must then be forwarded at no layer or at all layers.
 
     Raises:
         OptionError: the model's layers cannot be called one by one.
@@ -130,67 +131,67 @@ def read_above(
             field="segments.form",
         )
     total, layers, device = len(ids), model.info.layers, model.device
-    held = len(known.tokens)
+    count = len(known.tokens)
     computed = torch.ones(total, dtype=torch.bool)
     computed[known.tokens] = False
-    # Known tokens lie first in the cache; each token sees what comes before it in the prompt.
+    # Known tokens are first in the cache; each token attends to what is before it in the prompt.
     order = torch.cat([known.tokens, computed.nonzero().flatten()])
-    sees = order[None] <= order[:, None]
-    own = known.own if held else None  # then known tokens lie in the cache twice until the end
-    twice = held if own is not None else 0
-    cache = model.new_cache(total + twice + spare_tokens)
+    visible = order[None] <= order[:, None]
+    own = known.own if count else None  # then known tokens are in the cache twice until the end
+    extra = count if own is not None else 0
+    cache = model.new_cache(total + extra + spare_tokens)
     rows = known_layers(known.cut, known.until, layers)
-    if held and rows:
+    if count and rows:
         rotation = Rotation(tuple(model.rotation.layers[layer] for layer in rows))
-        cache.keys[rows, 0, :, :held] = rotation.rotate(known.keys, order[:held].to(device))
-        cache.values[rows, 0, :, :held] = known.values
+        cache.keys[rows, 0, :, :count] = rotation.rotate(known.keys, order[:count].to(device))
+        cache.values[rows, 0, :, :count] = known.values
     decoder = model.module.get_decoder()
-    embedded = model.module.get_input_embeddings()(torch.tensor(ids, device=device)[order.to(device)])[None]
-    hidden, at_cut, forwarded = embedded[:, held:], embedded, 0
-    others = masks_of(model, sees[held:], order), order[held:].to(device)
-    masks, positions = others
+    embeddings = model.module.get_input_embeddings()(torch.tensor(ids, device=device)[order.to(device)])[None]
+    hidden, at_cut, token_layers = embeddings[:, count:], embeddings, 0
+    upper = masks_of(model, visible[count:], order), order[count:].to(device)
+    masks, positions = upper
     if own is not None:
-        hidden, positions = embedded, order.to(device)
-        fresh = torch.zeros(total, twice, dtype=torch.bool)  # nobody looks at what they would have been
-        doubled = torch.cat([order[:twice], order])
-        masks = masks_of(model, torch.cat([sees[:, :held], fresh, sees[:, held:]], dim=1), doubled)
+        hidden, positions = embeddings, order.to(device)
+        fresh = torch.zeros(total, extra, dtype=torch.bool)  # their newly computed K/V are never attended to
+        wide = torch.cat([order[:extra], order])
+        masks = masks_of(model, torch.cat([visible[:, :count], fresh, visible[:, count:]], dim=1), wide)
     products = []
     for layer in range(layers):
         if own is None and layer == known.cut:
-            first = embedded[:, :held] if known.hidden is None else known.hidden[None].to(embedded)
+            first = embeddings[:, :count] if known.hidden is None else known.hidden[None].to(embeddings)
             hidden = at_cut = torch.cat([first, hidden], dim=1)
-            masks, positions = masks_of(model, sees, order), order.to(device)
+            masks, positions = masks_of(model, visible, order), order.to(device)
         if own is None and layer == known.until:
-            hidden, (masks, positions) = hidden[:, held:], others
+            hidden, (masks, positions) = hidden[:, count:], upper
         if project is not None or own is not None:
             normed = decoder.layers[layer].input_layernorm(hidden)[0]
             if project is not None:
                 products.append(normed @ project[layer].to(normed).mT)
             if own is not None:
-                _add_own(cache, layer, own.at(layer), normed[:held], model.rotation, positions[:held])
-        cache.layers[layer].rewind(held if layer in rows else 0)
+                _add_own(cache, layer, own.at(layer), normed[:count], model.rotation, positions[:count])
+        cache.layers[layer].rewind(count if layer in rows else 0)
         hidden = call_layer(model, layer, hidden, positions, masks, cache)
-        forwarded += hidden.shape[1]
+        token_layers += hidden.shape[1]
     if known.cut >= layers:
-        at_cut = torch.cat([torch.zeros_like(embedded[:, :held]), hidden], dim=1)
+        at_cut = torch.cat([torch.zeros_like(embeddings[:, :count]), hidden], dim=1)
     logits = model.module.lm_head(decoder.norm(hidden[:, -1])).float()[0]
     places = order.argsort()
-    cache.reorder(torch.where(places < held, places, places + twice))
+    cache.reorder(torch.where(places < count, places, places + extra))
     cache.length = total
-    found = torch.stack(products) if products else None
-    if found is not None and found.shape[1] < total:
+    projected = torch.stack(products) if products else None
+    if projected is not None and projected.shape[1] < total:
         assert known.projected is not None, "the plan's copies come without what is asked for"
-        found = torch.cat([known.projected.to(found), found], dim=1)
-    found = None if found is None else found[:, places.to(device)]
-    return LayeredPass(cache, logits, at_cut[0, places.to(device)], forwarded, found)
+        projected = torch.cat([known.projected.to(projected), projected], dim=1)
+    projected = None if projected is None else projected[:, places.to(device)]
+    return LayeredPass(cache, logits, at_cut[0, places.to(device)], token_layers, projected)
 
 
 def _add_own(
     cache: KVCache, layer: int, own: LowRank, inputs: Tensor, rotation: Rotation, positions: Tensor
 ) -> None:
-    """Put an adapter's part of a layer on the first tokens of the cache, given that layer's ``inputs``
-    (tokens, hidden)."""
+    """Add an adapter's part to the first tokens of a layer's cache, given the layer's ``inputs`` (tokens,
+    hidden)."""
     keys, values = own.expand((inputs @ own.rows[0].to(inputs).mT)[None])
-    held = len(inputs)
-    cache.keys[layer, 0, :, :held] += Rotation((rotation.layers[layer],)).rotate(keys, positions)[0]
-    cache.values[layer, 0, :, :held] += values[0]
+    count = len(inputs)
+    cache.keys[layer, 0, :, :count] += Rotation((rotation.layers[layer],)).rotate(keys, positions)[0]
+    cache.values[layer, 0, :, :count] += values[0]

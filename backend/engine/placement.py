@@ -1,4 +1,4 @@
-"""A blended span into the cache: its base and its weighted offsets are mixed, rotated and put into place."""
+"""Writes a copied span into the cache: mixes its base and weighted offsets, and rotates the keys."""
 
 from collections.abc import Sequence
 
@@ -13,18 +13,18 @@ from backend.cache.rope import Rotation
 from backend.cache.row_arena import ArenaOffset
 from backend.methods.plan import Reuse, Term
 
-# Mixing works on pieces of the output this large, so that the piece stays in the processor's cache
-# while the anchors' offsets stream through it.
+# Mixing processes so many bytes of the output at a time, so that they stay in the processor's cache while the
+# anchors' offsets are read.
 MIX_CHUNK_BYTES = 1 << 20
 
 
 def place(
     rotation: Rotation, cache: KVCache, start: int, tokens: int, position: int, reuse: Reuse, clock: Clock
 ) -> None:
-    """Write the first ``tokens`` of a blended span, from a RoPE position on, into the cache from place
-    ``start`` on: mix position-free, rotate once, straight into place. The cache is not told.
+    """Write the first ``tokens`` of a span into the cache from place ``start`` on, at RoPE positions from
+    ``position`` on: mix position-free, then rotate once. The cache's length is not changed.
 
-    Keys blended ``in_place`` (as shipped) are rotated first and mixed after.
+    Keys corrected ``in_place`` (as shipped) are rotated first and mixed after.
     """
     end = start + tokens
     base, device = reuse.base, cache.keys.device
@@ -34,7 +34,7 @@ def place(
     positions = torch.arange(first, first + tokens, device=keys.device)
     mixture = _mixture(reuse, tokens)
     if mixture is not None or not reuse.terms:
-        # One pass: what is corrected is rotated with it.
+        # One pass corrects and rotates.
         with clock.part("correct" if reuse.terms else "rotate"):
             mix_and_rotate(base, mixture, positions, rotation, room_keys, room_values)
         return
@@ -61,15 +61,15 @@ def place(
         rotation.rotate(keys, positions, room_keys)
     if reuse.terms and reuse.in_place:
         with clock.part("correct"):
-            rotated = [_key_offset(rotation, t, tokens, device, positions)[first_layer:] for t in terms]
-            mix(room_keys[first_layer:], rotated, weights)
+            key_offsets = [_key_offset(rotation, t, tokens, device, positions)[first_layer:] for t in terms]
+            mix(room_keys[first_layer:], key_offsets, weights)
 
 
 def _key_offset(
     rotation: Rotation, term: Term, tokens: int, device: torch.device, positions: Tensor | None = None
 ) -> Tensor:
-    """A term's key offset, (layers, kv_heads, tokens, head_dim), turned by its shift, and to
-    ``positions`` (tokens,) if they are given."""
+    """A term's key offset, (layers, kv_heads, tokens, head_dim), rotated by its shift, and to ``positions``
+    (tokens,) if given."""
     keys = term.offset.keys[:, :, :tokens].to(device)
     if positions is None:
         if not term.shift:
@@ -79,9 +79,8 @@ def _key_offset(
 
 
 def _mixture(reuse: Reuse, tokens: int) -> Mixture | None:
-    """A blend's terms for the first ``tokens`` of its span, where one pass can mix them: offsets in one
-    arena, one weight per token for keys and values, position-free, at all layers. None for any others, and
-    for no terms."""
+    """The terms for the first ``tokens`` of a span, if one pass can mix them: offsets in one arena, one
+    weight per token for keys and values, position-free, at all layers. Else None, also for no terms."""
     if not reuse.terms or reuse.in_place or reuse.first_layer:
         return None
     offsets: list[ArenaOffset] = []
@@ -95,13 +94,13 @@ def _mixture(reuse: Reuse, tokens: int) -> Mixture | None:
     arena = offsets[0].rows.arena
     if arena.buffer.device != reuse.base.keys.device:
         return None
-    # In the order of their places, in which anchors of one length are evenly spaced.
-    ordered = sorted(zip(offsets, reuse.terms, strict=True), key=lambda pair: pair[0].first_row)
-    if len({t.weight.shape for _, t in ordered}) > 1:
+    # In the order of their rows, in which anchors of one length are evenly spaced.
+    pairs = sorted(zip(offsets, reuse.terms, strict=True), key=lambda pair: pair[0].first_row)
+    if len({t.weight.shape for _, t in pairs}) > 1:
         return None
-    every = torch.stack([t.weight for _, t in ordered]).to(arena.buffer.device)
-    weights = every[:, :tokens] if every.ndim > 1 else every[:, None].expand(-1, tokens)
-    return Mixture(arena, tuple(offset.first_row for offset, _ in ordered), weights)
+    table = torch.stack([t.weight for _, t in pairs]).to(arena.buffer.device)
+    weights = table[:, :tokens] if table.ndim > 1 else table[:, None].expand(-1, tokens)
+    return Mixture(arena, tuple(offset.first_row for offset, _ in pairs), weights)
 
 
 def _cut(weight: Tensor, tokens: int, first_layer: int) -> Tensor:

@@ -1,9 +1,8 @@
-"""Offsets that wait in main memory come to the device beside its work.
+"""Copies offsets from main memory to the device while it computes.
 
-A span's offsets are wanted in one arena, where one pass mixes them
-(:mod:`backend.cache.kernels.mix_and_rotate`). Where some wait elsewhere, all are copied there for as long as
-the span is blended, and the next span's are on their way meanwhile: on CUDA from pinned memory, on a stream
-of their own (KVCOMM, Section 6.4.4).
+One pass can mix a span's offsets if they are in one arena (:mod:`backend.cache.kernels.mix_and_rotate`). If
+some are in main memory, all are copied into a temporary arena on the device, and the next span's are copied
+meanwhile: on CUDA from pinned memory, on a stream of their own (KVCOMM, Section 6.4.4).
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,20 +17,20 @@ from backend.cache.row_arena import Arena, ArenaOffset
 from backend.methods.plan import Reuse, Term
 
 
-def prefetched(reuses: Iterable[Reuse]) -> Iterator[Reuse]:
-    """Each blend with its offsets on its base's device, in turn; one is always on its way."""
+def prefetch(reuses: Iterable[Reuse]) -> Iterator[Reuse]:
+    """Each span with its offsets on its base's device; the next span's are copied meanwhile."""
     previous: tuple[Reuse, Any] | None = None
     for reuse in reuses:
-        coming = _begin(reuse)
+        current = _begin(reuse)
         if previous is not None:
-            yield _arrived(*previous)
-        previous = coming
+            yield _finish(*previous)
+        previous = current
     if previous is not None:
-        yield _arrived(*previous)
+        yield _finish(*previous)
 
 
 def _begin(reuse: Reuse) -> tuple[Reuse, Any]:
-    """Ask for what waits elsewhere; the blend to be, and what to wait for before it is used."""
+    """Start copying the offsets; returns the span with the copies, and the event to wait for before use."""
     device = reuse.base.keys.device
     offsets = [term.offset for term in reuse.terms if isinstance(term.offset, ArenaOffset)]
     away = any(offset.rows.tensor.device != device for offset in offsets)
@@ -47,24 +46,24 @@ def _begin(reuse: Reuse) -> tuple[Reuse, Any]:
             side.wait_stream(torch.cuda.current_stream(device))
         rows = Arena.over(like.new_empty((sum(o.tokens for o in offsets), *like.shape[1:]), device=device))
         for term, offset in zip(reuse.terms, offsets, strict=True):
-            there = rows.tensor[at : at + offset.tokens]
-            there.copy_(offset.rows.tensor[offset.start : offset.end], non_blocking=True)
+            target = rows.tensor[at : at + offset.tokens]
+            target.copy_(offset.rows.tensor[offset.start : offset.end], non_blocking=True)
             terms.append(replace(term, offset=ArenaOffset(rows, at, at + offset.tokens)))
             at += offset.tokens
-        done = side.record_event() if side is not None else None
-    return replace(reuse, terms=tuple(terms)), done
+        event = side.record_event() if side is not None else None
+    return replace(reuse, terms=tuple(terms)), event
 
 
-def _arrived(reuse: Reuse, done: Any) -> Reuse:
-    if done is not None:
-        now = torch.cuda.current_stream(reuse.base.keys.device)
-        now.wait_event(done)
+def _finish(reuse: Reuse, event: Any) -> Reuse:
+    if event is not None:
+        stream = torch.cuda.current_stream(reuse.base.keys.device)
+        stream.wait_event(event)
         for term in reuse.terms:
-            term.offset.rows.tensor.record_stream(now)  # type: ignore[attr-defined]
+            term.offset.rows.tensor.record_stream(stream)  # type: ignore[attr-defined]
     return reuse
 
 
 @cache
 def _stream(device: torch.device) -> Any:
-    """The stream on which offsets come to a device; None where there are no streams."""
+    """The stream for copies to a device; None where there are no streams."""
     return torch.cuda.Stream(device) if device.type == "cuda" else None

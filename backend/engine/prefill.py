@@ -1,4 +1,4 @@
-"""A prompt in the cache: what carrying a plan out leaves."""
+"""The result of executing a plan: a prompt in a cache."""
 
 from dataclasses import dataclass
 
@@ -12,18 +12,18 @@ from backend.methods.plan import Plan, Selection
 
 @dataclass(frozen=True)
 class Prefill:
-    """A prompt in the cache: ``cache`` holds all its tokens, soft ones behind them; ``logits`` (vocabulary,)
-    follow the last."""
+    """``cache``: all prompt tokens, then soft ones; ``logits``: (vocabulary,), after the last prompt
+    token."""
 
     cache: KVCache
     logits: Tensor
     actions: NDArray[np.uint8]  # (layers, tokens)
-    token_layers: int  # every token at every layer that it was forwarded through
-    exact: bool  # nothing in it was approximated
-    plan: Plan  # as it was carried out: a fallback's own
+    token_layers: int  # forwarded tokens, summed over layers
+    exact: bool  # no approximation in it
+    plan: Plan  # as executed: a fallback's own
     selection: Selection | None = None
     hidden: Tensor | None = None  # (tokens, hidden) states before layer ``plan.cut``
-    projected: Tensor | None = None  # (layers, tokens, n), where the plan asks for it
+    projected: Tensor | None = None  # (layers, tokens, n), if the plan requests it
 
     @property
     def forwarded_tokens(self) -> int:

@@ -12,15 +12,15 @@ from backend.cache.kv_cache import KVCache, KVSegment, as_argument
 from backend.model.hooks import masks_of
 from backend.model.load import LoadedModel
 from backend.model.suitability import stop_ids
-from backend.model.tempering import tempered
+from backend.model.tempering import temper_attention
 from backend.prompts.template import agent_label
 
-TOGETHER = 1024  # places of a batch that texts are encoded in
+TOGETHER = 1024  # most places of a batch in which texts are encoded
 EVENTS: dict[str, Any] = {"cuda": torch.cuda.Event, "mps": torch.mps.event.Event}
 
 
 class ModelRunner:
-    """Runs one model over token ids and caches. Counts the tokens that it forwards, layer by layer."""
+    """Runs one model over token ids and caches, and counts forwarded tokens times layers."""
 
     def __init__(self, model: LoadedModel) -> None:
         self.model = model
@@ -28,7 +28,7 @@ class ModelRunner:
 
     @property
     def forwarded_tokens(self) -> int:
-        """Forwarded tokens in whole passes, rounded up."""
+        """Forwarded tokens as whole passes, rounded up."""
         return -(-self.token_layers // self.model.info.layers)
 
     def clock(self) -> Clock:
@@ -38,15 +38,15 @@ class ModelRunner:
             return Clock()
 
         def mark() -> Any:
-            made = event(enable_timing=True)
-            made.record()
-            return made
+            stamp = event(enable_timing=True)
+            stamp.record()
+            return stamp
 
-        def between(first: Any, last: Any) -> float:
+        def elapsed(first: Any, last: Any) -> float:
             last.synchronize()
             return float(first.elapsed_time(last))
 
-        return Clock(mark, between)
+        return Clock(mark, elapsed)
 
     @torch.inference_mode()
     def forward(
@@ -61,28 +61,27 @@ class ModelRunner:
         """Forward tokens on top of a cache.
 
         Args:
-            ids: (rows, new tokens), or input embeddings (rows, new tokens, hidden); they take the places
-                after the cache's last.
-            cache: extended in place; must have room.
-            padding: per row, how many places at the left hold nothing.
-            positions: (new tokens,) of a single row, where they are not those of the places.
-            keep: logits of how many last tokens to return; 0 returns those of all.
+            ids: (rows, new tokens), or input embeddings (rows, new tokens, hidden); appended to the cache.
+            cache: extended in place.
+            padding: per row, the number of empty places at the left.
+            positions: (new tokens,) of a single row, if they differ from the places.
+            keep: return the logits of so many last tokens; 0 for all.
 
         Returns:
-            Logits (rows, kept, vocabulary), fp32.
+            Logits (rows, keep, vocabulary), fp32.
         """
-        new = ids.shape[1]
+        count = ids.shape[1]
         start = cache.length
-        cache.reserve(start + new)
+        cache.reserve(start + count)
         if positions is None:
-            moved = torch.tensor(cache.shifts).to(ids.device, non_blocking=True)[:, None]
-            positions = torch.arange(start, start + new, device=ids.device) + moved
+            shifts = torch.tensor(cache.shifts).to(ids.device, non_blocking=True)[:, None]
+            positions = torch.arange(start, start + count, device=ids.device) + shifts
         else:
             positions = positions.to(ids.device, non_blocking=True)[None]
         mask = None
         if padding is not None and any(padding):
             shift = torch.tensor(padding).to(ids.device, non_blocking=True)[:, None]
-            mask = (torch.arange(start + new, device=ids.device)[None] >= shift).long()
+            mask = (torch.arange(start + count, device=ids.device)[None] >= shift).long()
             positions = (positions - shift).clamp_min(0)
         return self._pass(ids, cache, positions, mask, keep)
 
@@ -91,40 +90,40 @@ class ModelRunner:
         self,
         ids: Tensor,
         cache: KVCache,
-        sees: Tensor,
+        visible: Tensor,
         positions: Tensor,
         *,
         keep: int = 1,
         layers: int | None = None,
     ) -> Tensor:
-        """Forward tokens of a single row under a mask of one's own.
+        """Forward tokens of a single row under a given mask.
 
         Args:
             ids: as in :meth:`forward`; appended to the cache.
             cache: extended in place.
-            sees: (new, places + new) bool.
+            visible: (new, places + new) bool.
             positions: (places + new,) RoPE positions.
             keep: as in :meth:`forward`.
-            layers: how many are counted, where the caller ends the pass early.
+            layers: how many to count, if the caller ends the pass early.
 
         Returns:
-            Logits (1, kept, vocabulary), fp32.
+            Logits (1, keep, vocabulary), fp32.
         """
-        new = ids.shape[1]
-        cache.reserve(cache.length + new)
-        masks = masks_of(self.model, sees, positions)
-        own = positions[-new:].to(self.model.device)[None]
-        return self._pass(ids, cache, own, masks, keep, layers)
+        count = ids.shape[1]
+        cache.reserve(cache.length + count)
+        masks = masks_of(self.model, visible, positions)
+        queries = positions[-count:].to(self.model.device)[None]
+        return self._pass(ids, cache, queries, masks, keep, layers)
 
     def _pass(
         self, ids: Tensor, cache: KVCache, positions: Tensor, mask: Any, keep: int, layers: int | None = None
     ) -> Tensor:
         count = self.model.info.layers if layers is None else layers
         self.token_layers += ids.shape[0] * ids.shape[1] * count
-        given = {"inputs_embeds": ids} if ids.is_floating_point() else {"input_ids": ids}
-        with tempered(self.model, cache):
+        inputs = {"inputs_embeds": ids} if ids.is_floating_point() else {"input_ids": ids}
+        with temper_attention(self.model, cache):
             logits = self.model.module(
-                **given,
+                **inputs,
                 position_ids=positions,
                 attention_mask=mask,
                 **as_argument(self.model.module, cache.cache),
@@ -134,7 +133,7 @@ class ModelRunner:
         return logits.float()  # type: ignore[no-any-return]
 
     def ids(self, tokens: Sequence[int]) -> Tensor:
-        """Token ids as a batch of one row. Nothing waits for the device."""
+        """Token ids as a batch of one row; does not wait for the device."""
         return torch.tensor([list(tokens)], dtype=torch.long).to(self.model.device, non_blocking=True)
 
     def prefill(self, tokens: Sequence[int], pieces: int = 1) -> tuple[KVCache, Tensor]:
@@ -147,7 +146,7 @@ class ModelRunner:
         return cache, logits
 
     def encode(self, tokens: Sequence[int], lead_in: Sequence[int], context: str) -> KVSegment:
-        """The base KV of ``tokens``: computed behind ``lead_in`` only, whose KV is dropped."""
+        """The base KV of ``tokens``, computed behind ``lead_in`` alone, whose KV is dropped."""
         cache, _ = self.prefill((*lead_in, *tokens))
         return cache.segment(
             len(lead_in), len(lead_in) + len(tokens), self.model.rotation, exact=True, context=context
@@ -157,7 +156,7 @@ class ModelRunner:
         self, texts: Sequence[Sequence[int]], lead_in: Sequence[int], context: str
     ) -> list[KVSegment]:
         """:meth:`encode` of several texts behind one lead-in, in batches of at most :data:`TOGETHER` places.
-        A row is filled up at its right, where no token of the text looks."""
+        Rows are padded at the right, which no text token attends to."""
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
         segments: dict[int, KVSegment] = {}
         while order:
@@ -178,7 +177,7 @@ class ModelRunner:
         return [segments[index] for index in range(len(texts))]
 
     def check_room(self, prompt_tokens: int, new_tokens: int, agent: int) -> None:
-        """Refuse what does not fit the model's context.
+        """Refuse a prompt and answer that exceed the model's context.
 
         Raises:
             BudgetError: prompt and answer together are too long.

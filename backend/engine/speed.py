@@ -1,4 +1,4 @@
-"""How fast this machine runs a model: what an estimate of a run's time needs to know."""
+"""How fast this machine runs a model, to estimate a run's time."""
 
 import time
 from typing import Any
@@ -9,14 +9,14 @@ from backend.engine.turns import ModelScheduler
 
 TOKENS, STEPS, TRIES = 128, 4, 3
 
-# One measurement for all sessions of a model: a hundred visitors who arrive would otherwise measure each
-# other's forwards.
+# One measurement for all sessions of a model: many visitors arriving at once would disturb each other's
+# measurements.
 _MEASURED: WeakKeyDictionary[Any, tuple[float, float]] = WeakKeyDictionary()
 
 
 def measured_speed(runner: ModelRunner, scheduler: ModelScheduler) -> tuple[float, float]:
-    """Seconds per prompt token and per decoding step, measured at the first call for a model, when no run
-    is at work."""
+    """Seconds per prompt token and per decoding step, measured at the first call for a model, while no run is
+    active."""
     module = runner.model.module
     if module not in _MEASURED:
         scheduler.do(lambda: _measure(runner))
@@ -24,12 +24,12 @@ def measured_speed(runner: ModelRunner, scheduler: ModelScheduler) -> tuple[floa
 
 
 def _measure(runner: ModelRunner) -> None:
-    if runner.model.module in _MEASURED:  # by who came just before
+    if runner.model.module in _MEASURED:  # by a call just before
         return
     tokens = [5 + i % 50 for i in range(TOKENS)]
     runner.prefill(tokens)
     prefills, steps = [], []
-    for _ in range(TRIES):  # the best of them: what else the machine does just then is no part of it
+    for _ in range(TRIES):  # the fastest counts, to exclude other load
         began = time.perf_counter()
         cache, _ = runner.prefill(tokens)
         middle = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Turns: the sessions of one model work one after the other, and decode at the same time."""
+"""The scheduler: the sessions of one model take turns, and decode in one batch."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from backend.engine.runner import ModelRunner
 from backend.model.load import LoadedModel
 
 T = TypeVar("T")
-CLOSE_SECONDS = 10.0  # that a run which is closed waits for the end of another's step
+CLOSE_SECONDS = 10.0  # that closing a run waits for another run's step to end
 
 
 class ModelScheduler:
-    """The sessions of one model: one works at a time, and what they decode at once is one batch.
+    """Schedules the sessions of one model: one works at a time, and rows decoded at once form one batch.
 
-    All of their runs are done in one thread. Torch keeps buffers and helpers for every thread that it works
-    in, and a server's handlers are called in dozens.
+    All runs use one thread: torch keeps buffers and worker threads for every thread that it runs in, and a
+    server's handlers run in dozens of threads.
 
     Attributes:
-        going: runs that have begun and not ended.
+        going: runs in progress.
     """
 
     def __init__(self) -> None:
@@ -36,50 +36,50 @@ class ModelScheduler:
 
     @staticmethod
     def on(model: LoadedModel) -> ModelScheduler:
-        """That of all sessions of a loaded model."""
+        """The scheduler of a loaded model's sessions."""
         return _BY_MODEL.get(model.module) or _BY_MODEL.setdefault(model.module, ModelScheduler())
 
     def batch(self, runner: ModelRunner, prefills: Sequence[Prefill]) -> DecodeBatch:
-        """A batch for rows on a runner's weights: that of the others, forwarded by the runner of who came
-        first, unless its padding would make it much larger than its rows are."""
+        """The batch to decode rows in, on a runner's weights: the current one, unless these rows would add
+        too much padding; else a new one."""
         batch = self._batches.get(id(runner.model.module))
         if batch is not None and not batch.idle:
             return batch if batch.fits(prefills) else DecodeBatch(runner)
-        new = self._batches[id(runner.model.module)] = DecodeBatch(runner)
-        return new
+        own_batch = self._batches[id(runner.model.module)] = DecodeBatch(runner)
+        return own_batch
 
     def by_turns(self, work: Generator[T, None, None]) -> Iterator[T]:
-        """What ``work`` yields, with nobody else at work between one event and the next."""
+        """What ``work`` yields. Nothing else runs between one event and the next."""
         self.do(partial(self._count, 1))
         try:
-            following: Callable[[], Any] = partial(next, work, _END)
-            while (event := self.do(following)) is not _END:
+            advance: Callable[[], Any] = partial(next, work, _END)
+            while (event := self.do(advance)) is not _END:
                 yield event
         finally:
-            # Collected, and not closed, it may be in a thread that has what the model's thread waits for.
+            # If garbage-collected, this may run in a thread that holds what the model's thread waits for.
             with suppress(TimeoutError):
                 self.do(partial(self._end, work), CLOSE_SECONDS)
 
-    def do(self, what: Callable[[], T], seconds: float | None = None) -> T:
-        """What ``what`` returns, while nobody else is at work.
+    def do(self, work: Callable[[], T], seconds: float | None = None) -> T:
+        """Run ``work`` in the model's thread, while nothing else runs; its result.
 
         Raises:
-            TimeoutError: it had not ended after ``seconds``; it goes on.
+            TimeoutError: it had not ended after ``seconds``; it continues.
         """
-        if threading.get_ident() == self._ident:  # as when work that nobody waits for is collected there
-            return what()
+        if threading.get_ident() == self._ident:  # as when abandoned work is garbage-collected there
+            return work()
         try:
-            coming = self._thread.submit(self._noting, what)
-        except RuntimeError:  # the interpreter is ending, and has ended its threads
-            return what()
-        return coming.result(seconds)
+            future = self._thread.submit(self._call, work)
+        except RuntimeError:  # the interpreter is shutting down
+            return work()
+        return future.result(seconds)
 
-    def _noting(self, what: Callable[[], T]) -> T:
+    def _call(self, work: Callable[[], T]) -> T:
         self._ident = threading.get_ident()
-        return what()
+        return work()
 
-    def _count(self, more: int) -> None:
-        self.going += more
+    def _count(self, change: int) -> None:
+        self.going += change
 
     def _end(self, work: Generator[Any, None, None]) -> None:
         self._count(-1)

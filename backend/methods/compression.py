@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from backend.cache.kv_cache import KVSegment
 from backend.cache.samples import PromptInContext
-from backend.model.link_tokens import kept_tokens
+from backend.model.link_tokens import select_tokens
 from backend.records.prompt import TokenizedPrompt
 
 
@@ -28,7 +28,7 @@ def shortened(
         own = context.prompt.span_ids(span)
         if span.name in names and own:
             if compression == "drop":
-                own = tuple(own[i] for i in kept_tokens(encoder.surprisal(own), rate).tolist())
+                own = tuple(own[i] for i in select_tokens(encoder.surprisal(own), rate).tolist())
             else:
                 encode = encoder.packet if compression == "packet" else encoder.anchor_tokens
                 bases[span.name] = encode(own)

@@ -1,7 +1,7 @@
 """One transformers model: load, certify, tokenize, adapt, hook.
 
-A model is certified when it is loaded: its keys can be moved to other positions, or the reason why not is
-kept with it. Everything that reaches into transformers' classes is done here and taken back here.
+A model is certified when it is loaded: its keys can be moved to other positions, or the certificate says why
+not. All changes to transformers' classes are made and undone in this room.
 
 Others use, by module:
 
@@ -9,7 +9,7 @@ Others use, by module:
     certificate: certify
     tokenizer: Tokens
     link_tokens: Links, load_links, apply_links
-    adapters: adapted, fitting
+    adapters: adapt, weight_labels
     hooks: masks_of, masked_at, stop_after, watch_attention
     weight_variants: check_sibling
 """

@@ -1,6 +1,6 @@
-"""The weights and the tokenizer of a small Llama as a script that a page without a server can run.
+"""The weights and the tokenizer of a small Llama as a script for a page without a server.
 
-A page opened from a disk may load scripts and nothing else, so the numbers are text in one: bfloat16 as two
+A page opened from a disk may load scripts alone, so the script holds the numbers as text: bfloat16 as two
 planes of bytes (the upper ones, sign and exponent, repeat and compress), deflated, in base64. Nothing is
 rounded.
 """
@@ -22,7 +22,7 @@ LAYER = (
     "input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
     "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
 )  # fmt: skip
-#: What the script's forward pass computes, and no more: a key of the config, and the value it must have.
+#: Values of config keys that the script's forward pass requires.
 NEEDED = {
     "model_type": "llama", "hidden_act": "silu", "attention_bias": False, "mlp_bias": False,
     "tie_word_embeddings": True,
@@ -37,7 +37,7 @@ def script(tokens: Tokens, folder: Path = EMBEDDED) -> str:
         folder: the model in hub layout.
 
     Raises:
-        ModelError: its architecture or its numbers are not those that the script knows.
+        ModelError: the script does not support its architecture or dtype.
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     wrong = [f"{key} is {config.get(key)!r}" for key, value in NEEDED.items() if config.get(key) != value]
@@ -53,26 +53,26 @@ def script(tokens: Tokens, folder: Path = EMBEDDED) -> str:
         names += [f"model.layers.{layer}.{name}.weight" for name in LAYER]
     flat = torch.cat([weights[name].reshape(-1) for name in names]).view(torch.uint8).reshape(-1, 2)
     planes = flat.T.contiguous().numpy().tobytes()  # little-endian: lower bytes first
-    told = {
+    data = {
         "config": config, "sizes": [weights[name].numel() for name in names],
         "tokenizer": _tokenizer(tokens, folder),
-        "weights": base64.b64encode(_deflated(planes)).decode("ascii"),
+        "weights": base64.b64encode(_deflate(planes)).decode("ascii"),
     }  # fmt: skip
-    return f"window.kvModel = {json.dumps(told, ensure_ascii=False, separators=(',', ':'))};\n"
+    return f"window.kvModel = {json.dumps(data, ensure_ascii=False, separators=(',', ':'))};\n"
 
 
 def _tokenizer(tokens: Tokens, folder: Path) -> dict[str, Any]:
-    """Vocabulary by id, merges by rank, and what stands around a prompt."""
-    known = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    ids = known["model"]["vocab"]
+    """Vocabulary by id, merges by rank, and the ids around a prompt."""
+    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    ids = content["model"]["vocab"]
     return {
         "vocabulary": sorted(ids, key=ids.get),
-        "merges": [" ".join(pair) for pair in known["model"]["merges"]],
-        "special": [token["id"] for token in known["added_tokens"]],
+        "merges": [" ".join(pair) for pair in content["model"]["merges"]],
+        "special": [token["id"] for token in content["added_tokens"]],
         "opening": tokens.opening, "closing": tokens.closing,
     }  # fmt: skip
 
 
-def _deflated(content: bytes) -> bytes:
-    made = zlib.compressobj(9, wbits=-15)
-    return made.compress(content) + made.flush()
+def _deflate(content: bytes) -> bytes:
+    compressor = zlib.compressobj(9, wbits=-15)
+    return compressor.compress(content) + compressor.flush()

@@ -1,4 +1,4 @@
-"""Probing whether a model's keys can be moved to another position, and in which way."""
+"""Probes whether a model's keys can be moved to another position, and by which rotation."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,17 +13,17 @@ from backend.model.device_map import dtype_of, home_of
 from backend.model.floor import numerical_floor
 from backend.records.model_info import Certificate, LayerCertificate
 
-#: Largest relative error of a moved key, against the model's own, that counts as a rotation: behind layer 0,
-#: where rounding adds up, and at layer 0, where a key is rounded once (measured: 2e-7, 5e-4 and 4e-3).
+#: Largest relative error of a moved key that counts as a rotation: TOLERANCE behind layer 0, where rounding
+#: adds up, and FIRST at layer 0, where a key is rounded once (measured: 2e-7, 5e-4 and 4e-3).
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 FIRST = {torch.float32: 1e-3, torch.float16: 2e-3, torch.bfloat16: 8e-3}
-#: Of layer 0's values: the same to the last bit wherever a token stands, unless embeddings hold positions.
+#: The same for layer 0's values, which are bit-equal at every position unless embeddings hold positions.
 FIRST_VALUES = 1e-3
-#: Rounding adds up with depth and width: so many times what the same keys differ when computed in two pieces
-#: (measured: up to 3 times in bf16, over 48 layers and over 1,024 dimensions).
+#: Rounding adds up with depth and width. So the limit is at least this factor times the difference of the
+#: same keys computed in two pieces (measured: up to 3 in bf16, over 48 layers and over 1,024 dimensions).
 ROUNDINGS = 6.0
 FLOOR_TOKENS = 48
-# Part of the tolerance beyond which the order of earlier tokens counts as seen, where keys hold no position.
+# Where keys hold no position: the order of earlier tokens counts as seen beyond this part of the tolerance.
 ORDER_MATTERS = 0.1
 
 
@@ -33,10 +33,10 @@ def certify(
 ) -> tuple[Certificate, Rotation]:
     """Probe whether keys are a pure rotation of position.
 
-    The same random tokens are prefilled at positions 0.. and ``shift``..; layer by layer the first
-    keys, rotated by ``shift``, must give the second, and values must not change at all. A model may take its
-    positions from the places in the sequence instead, deaf to the ones it is given; so one token is repeated,
-    and at layer 0 its keys, rotated back from their places, must all be alike, and so must its values.
+    The same random tokens are prefilled at positions 0.. and ``shift``..; at each layer the first keys,
+    rotated by ``shift``, must equal the second, and values must not change. A model may ignore the given
+    positions and use places in the sequence instead; so one token is also repeated: at layer 0 its keys,
+    rotated back from their places, must all be equal, and so must its values.
 
     Args:
         module: a causal LM of transformers.
@@ -53,19 +53,19 @@ def certify(
     def run(start: int, pieces: tuple[int, ...], ids: Tensor = ids) -> tuple[Tensor, Tensor, Tensor]:
         rows, length = ids.shape
         cache = KVCache((layers, rows, kv_heads, length, head_dim), dtype, device)
-        done, logits = 0, []
+        count, logits = 0, []
         for size in pieces:
-            positions = torch.arange(start + done, start + done + size, device=device).expand(rows, -1)
-            mask = torch.ones(rows, done + size, dtype=torch.long, device=device)
+            positions = torch.arange(start + count, start + count + size, device=device).expand(rows, -1)
+            mask = torch.ones(rows, count + size, dtype=torch.long, device=device)
             out = module(
-                input_ids=ids[:, done : done + size],
+                input_ids=ids[:, count : count + size],
                 position_ids=positions,
                 attention_mask=mask,
                 **as_argument(module, cache.cache),
                 use_cache=True,
             )
             logits.append(out.logits[0].float())
-            done += size
+            count += size
         return cache.keys[:, 0], cache.values[:, 0], torch.cat(logits)
 
     keys, values, logits = run(0, (tokens,))
@@ -76,8 +76,8 @@ def certify(
     tolerance = TOLERANCE[dtype]
     same_keys, same_values, _ = run(0, (tokens,), ids[:, :1].expand(-1, tokens))
     back = -torch.arange(tokens, device=device)
-    chosen, certificates = [], []
-    deaf = 0.0  # how much layer 0 depends on a token's place beyond its rotation
+    selection, certificates = [], []
+    deaf = 0.0  # how much layer 0 depends on a token's place, beyond rotation
     limits = [max(tolerance, ROUNDINGS * _relative(x, y)) for x, y in zip(other_keys, keys, strict=True)]
     limits[0] = FIRST[dtype]
     for layer in range(layers):
@@ -94,18 +94,18 @@ def certify(
         kind: Any = "not relocatable"
         if good:
             kind = "no position" if dims == 0 else "rotation" if dims == head_dim else "partial rotation"
-        chosen.append(rules[best])
+        selection.append(rules[best])
         certificates.append(LayerCertificate(kind, dims if good else 0, max(errors[best], deaf), value_error))
     if all(c.kind == "no position" for c in certificates):
-        turned, _, turned_logits = run(0, (tokens,), ids[:, [*reversed(range(tokens - 1)), tokens - 1]])
-        if layers > 1:  # all that the last token's key at layer 1 can tell is what it saw at layer 0
-            apart = _relative(turned[1, :, -1], keys[1, :, -1])
+        alt_keys, _, alt_logits = run(0, (tokens,), ids[:, [*reversed(range(tokens - 1)), tokens - 1]])
+        if layers > 1:  # the last token's key at layer 1 depends on what it attended to at layer 0
+            difference = _relative(alt_keys[1, :, -1], keys[1, :, -1])
         else:
-            apart = _relative(turned_logits[-1], logits[-1])
-        if apart > ORDER_MATTERS * max(limits):
+            difference = _relative(alt_logits[-1], logits[-1])
+        if difference > ORDER_MATTERS * max(limits):
             certificates = [replace(c, kind="distance bias") for c in certificates]
     bad = [i for i, c in enumerate(certificates) if c.kind == "not relocatable"]
-    rotation, places = Rotation(tuple(chosen)), torch.arange(FLOOR_TOKENS, device=device)
+    rotation, places = Rotation(tuple(selection)), torch.arange(FLOOR_TOKENS, device=device)
     floor, logit_floor = numerical_floor(
         lambda pieces, rows: run(0, pieces, more_ids.expand(rows, -1)),
         FLOOR_TOKENS,
@@ -152,19 +152,19 @@ def _reason(layers: Sequence[LayerCertificate], bad: Sequence[int], shift: int) 
 
 
 def _candidate_rules(module: Any, head_dim: int) -> list[LayerRotation]:
-    """Every rotation this model might use: none, and each of its frequency tables in both pairings."""
+    """The rotations that this model might use: none, and each of its frequency tables in both pairings."""
     rules = [LayerRotation(torch.empty(0, device=home_of(module)))]
-    seen: list[Tensor] = []
+    distinct: list[Tensor] = []
     tables = [buffer for name, buffer in module.named_buffers() if name.endswith("inv_freq")]
-    if dims := getattr(module.config.get_text_config(), "rotary_dim", None):  # GPT-J and CodeGen keep sines
+    if dims := getattr(module.config.get_text_config(), "rotary_dim", None):  # GPT-J and CodeGen store sines
         tables.append(10_000.0 ** -(torch.arange(0, dims, 2) / dims))
-    for buffer in [sign * table for table in tables for sign in (1, -1)]:  # NanoChat turns the other way
+    for buffer in [sign * table for table in tables for sign in (1, -1)]:  # NanoChat rotates the other way
         if buffer.numel() * 2 > head_dim:
             continue
         table = buffer.detach().float().to(home_of(module), copy=True)
-        if any(torch.equal(table, other) for other in seen if other.shape == table.shape):
+        if any(torch.equal(table, other) for other in distinct if other.shape == table.shape):
             continue
-        seen.append(table)
+        distinct.append(table)
         rules += [LayerRotation(table), LayerRotation(table, interleaved=True)]
     return rules
 
@@ -174,6 +174,6 @@ def _spread(rows: Tensor) -> float:
     return _relative(rows, rows[:, :1].expand_as(rows))
 
 
-def _relative(actual: Tensor, wanted: Tensor) -> float:
+def _relative(actual: Tensor, expected: Tensor) -> float:
     """Relative L2 difference."""
-    return float((actual.float() - wanted.float()).norm() / wanted.float().norm().clamp_min(1e-12))
+    return float((actual.float() - expected.float()).norm() / expected.float().norm().clamp_min(1e-12))

@@ -1,4 +1,4 @@
-"""What a model's chat template puts before and behind a prompt."""
+"""The text that a model's chat template puts before and behind a prompt."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ SENTINEL = "\u2063kv-reuse-lab\u2063"
 
 
 def wrapping(tokenizer: Any) -> tuple[str, str] | None:
-    """Text before and behind a user's message, the answer's beginning included; None without a template.
+    """Text before and behind a user's message, including the answer's beginning; None without a template.
 
-    A model that can think before it answers is asked not to (``enable_thinking``, as in Qwen 3): the answers
-    of the lab's agents are short, and thoughts would fill them.
+    Thinking before the answer is turned off (``enable_thinking``, as in Qwen 3): agents' answers are short,
+    and thoughts would fill them.
 
     Raises:
-        ModelError: the template refuses a conversation of one user's message, or leaves its text out.
+        ModelError: the template fails on a conversation of one user message, or does not give its text once.
     """
     if not getattr(tokenizer, "chat_template", None):
         return None
@@ -27,16 +27,16 @@ def wrapping(tokenizer: Any) -> tuple[str, str] | None:
             enable_thinking=False,
         )
     except Exception as error:  # a template is a program, and may fail in any way
-        raise _refused(f"{type(error).__name__}: {' '.join(str(error).split())[:160]}") from None
+        raise _refusal(f"{type(error).__name__}: {' '.join(str(error).split())[:160]}") from None
     before, sentinel, after = text.partition(SENTINEL)
     if not sentinel or SENTINEL in after:
-        raise _refused(f"the message appears {text.count(SENTINEL)} times in {show(text)}")
+        raise _refusal(f"the message appears {text.count(SENTINEL)} times in {show(text)}")
     return before, after
 
 
-def _refused(why: str) -> ModelError:
+def _refusal(fault: str) -> ModelError:
     return ModelError(
-        f"The tokenizer's chat template cannot be used ({why}). It must take a conversation of one message "
+        f"The tokenizer's chat template cannot be used ({fault}). It must take a conversation of one message "
         "of the role 'user' and give its text once. Correct chat_template in the model's folder, or remove "
         "it to use the model without one.",
         field="model.name",

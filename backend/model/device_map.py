@@ -1,8 +1,8 @@
-"""Where a model's weights lie and how wide they are: on several devices, or rounded to a few bits.
+"""Weights on several devices, or quantised.
 
-A model that is too large for one device is spread layer by layer (accelerate's device map); its cache lies
-whole on the device of its embeddings, and layers elsewhere get copies. Weights in 4 or 8 bits are as
-transformers loads them; keys and values stay in the dtype of what is not rounded.
+A model that is too large for one device is spread by layers (accelerate's device map); its whole cache is on
+the device of its embeddings, and layers elsewhere get copies. Weights in 4 or 8 bits are as transformers
+loads them; keys and values have the dtype of the weights that are not quantised.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,24 +20,24 @@ QUANTISE = ("4bit", "8bit")
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
-def placing(
+def placement_options(
     device: str | None,
-    where: str,
+    target: str,
     device_map: str | Mapping[str, Any] | None,
     quantise: str | None,
     links: str,
 ) -> dict[str, Any]:
-    """What transformers is told about devices and bits when it loads a model; nothing for a plain one.
+    """Options for transformers on devices and quantisation; empty for a plain model.
 
     Args:
-        device: as asked for, if it was.
-        where: the device that would be taken.
-        device_map: see :func:`backend.model.load.load_model`; a table of modules and devices too.
+        device: as requested, or None.
+        target: the device that is used otherwise.
+        device_map: see :func:`backend.model.load.load_model`; also a table of modules and devices.
         quantise: see there.
-        links: name of link tokens to add to the weights, or nothing.
+        links: name of link tokens to add to the weights, or empty.
 
     Raises:
-        ModelError: the choices are unknown, exclude each other, or need what is not there.
+        ModelError: the choices are unknown, exclude each other, or need something that is missing.
     """
     options: dict[str, Any] = {}
     if device_map is not None:
@@ -49,11 +49,11 @@ def placing(
                 "Give one of the two.",
                 field="model.device_map",
             )
-        _need("accelerate", "A device map")
+        _require("accelerate", "A device map")
         options["device_map"] = device_map if isinstance(device_map, str) else dict(device_map)
     if quantise is not None:
         check_choice(quantise, QUANTISE, "model.quantise", "The number of bits", ModelError)
-        _need("bitsandbytes", f"Loading weights in {quantise}")
+        _require("bitsandbytes", f"Loading weights in {quantise}")
         if not torch.cuda.is_available():
             raise ModelError(
                 f"Loading weights in {quantise} needs a CUDA device, and there is none. Leave it out, or "
@@ -63,7 +63,7 @@ def placing(
         from transformers import BitsAndBytesConfig
 
         options["quantization_config"] = BitsAndBytesConfig(**{f"load_in_{quantise}": True})
-        options.setdefault("device_map", {"": where})
+        options.setdefault("device_map", {"": target})
     if options and links:
         raise ModelError(
             f"The deltas of {links!r} are added to whole weights on one device. Leave out the device map and "
@@ -73,29 +73,29 @@ def placing(
     return options
 
 
-def _need(package: str, what: str) -> None:
+def _require(package: str, feature: str) -> None:
     if find_spec(package) is None:
         raise ModelError(
-            f"{what} needs {package}, which is not installed. Install it: pip install {package}",
+            f"{feature} needs {package}, which is not installed. Install it: pip install {package}",
             field="model.device_map" if package == "accelerate" else "model.quantise",
         )
 
 
 def home_of(module: Any) -> torch.device:
-    """The device that a model reads tokens on, and where its caches lie."""
+    """The device of a model's inputs and caches."""
     hook = getattr(module.get_input_embeddings(), "_hf_hook", None)
-    where = getattr(hook, "execution_device", None)
-    if where is not None:
-        return torch.device(where)
+    execution_device = getattr(hook, "execution_device", None)
+    if execution_device is not None:
+        return torch.device(execution_device)
     device: torch.device = next(module.parameters()).device
     return device
 
 
 def dtype_of(module: Any) -> torch.dtype:
-    """The dtype of a model's keys and values: that of its weights, where these are not rounded.
+    """The dtype of a model's keys and values: that of its weights that are not quantised.
 
     Raises:
-        ModelError: it has no weights in a dtype that the lab computes in.
+        ModelError: no weights are in a dtype that the lab computes in.
     """
     for parameter in module.parameters():
         if parameter.dtype in FLOATS:
@@ -109,19 +109,19 @@ def dtype_of(module: Any) -> torch.dtype:
 
 
 def whole_state(module: Any) -> Mapping[str, Tensor]:
-    """A model's weights, those too that wait elsewhere until their layer is asked for."""
+    """A model's weights, including those that are offloaded until their layer runs."""
     state: Mapping[str, Tensor] = module.state_dict()
     if any(tensor.is_meta for tensor in state.values()):
         from accelerate.utils.modeling import get_state_dict_offloaded_model
 
-        loaded = get_state_dict_offloaded_model(module)
-        # In the module's order; weights that have two names (tied ones) stand under both.
-        state = {key: loaded.get(key, tensor) for key, tensor in state.items()}
+        weights = get_state_dict_offloaded_model(module)
+        # In the module's order; tied weights appear under both names.
+        state = {key: weights.get(key, tensor) for key, tensor in state.items()}
     return state
 
 
 def plain_parts(tensor: Tensor) -> Iterator[Tensor]:
-    """What a weight is stored as: itself, or of a quantised one (torchao's) its numbers and their scales."""
+    """The tensors that store a weight: itself, or the numbers and scales of a quantised one (torchao's)."""
     taken_apart = getattr(tensor, "__tensor_flatten__", None)
     if taken_apart is None:
         yield tensor

@@ -1,7 +1,7 @@
-"""What a forward pass of transformers can be made to do: own masks, stopping early, one layer alone."""
+"""Controls a forward pass of transformers: custom masks, stopping early, single layers."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -14,26 +14,26 @@ from backend.records.model_info import BIASED
 
 
 class StoppedEarlyError(Exception):
-    """Raised inside a pass whose further layers nobody needs, and caught right outside of it."""
+    """Ends a pass whose further layers are not needed; caught right outside of it."""
 
 
 def masks_of(
-    model: LoadedModel, sees: Tensor, positions: Tensor, *, in_place: bool = False
+    model: LoadedModel, visible: Tensor, positions: Tensor, *, in_place: bool = False
 ) -> Tensor | dict[str, Tensor]:
-    """An attention mask as the model's forward wants it.
+    """An attention mask for the model's forward.
 
-    A mask with four axes passes through transformers untouched, so a sliding window, which looks back a
-    number of positions, and a chunk, which ends at the multiples of one, have to be put into it here.
-    Additive, since the eager attention reads a boolean one wrongly.
+    Transformers passes a mask with four axes through, so a sliding window (a number of positions back) and
+    chunks (which end at multiples of a length) have to be added here. The mask is additive, since eager
+    attention misreads a boolean one.
 
     Args:
-        model: for the kinds of its layers, its window and its chunk.
-        sees: (queries, keys) bool; the queries are the last of the keys.
+        model: for its layer kinds, window and chunk length.
+        visible: (queries, keys) bool; the queries are the last of the keys.
         positions: (keys,) RoPE positions.
-        in_place: every token stands at the place of the cache that its position names, as in a plain pass.
+        in_place: every token's place in the cache is its position, as in a plain pass.
 
     Returns:
-        (1, 1, queries, keys), or such a mask for each kind of layer where there are several.
+        (1, 1, queries, keys), or one for each kind of layer if there are several.
 
     Raises:
         ModelError: its attention adds a bias by the places of the cache (ALiBi), which a mask cannot move.
@@ -44,94 +44,85 @@ def masks_of(
         )
     config = model.module.config.get_text_config()
     kinds = getattr(config, "layer_types", None)
-    own = positions[-len(sees) :, None]
-    near = {}
+    queries = positions[-len(visible) :, None]
+    limits = {}
     if window := getattr(config, "sliding_window", None):
-        near["sliding_attention"] = own - positions[None] < window
+        limits["sliding_attention"] = queries - positions[None] < window
     if chunk := getattr(config, "attention_chunk_size", None):
-        near["chunked_attention"] = own // chunk == positions[None] // chunk
-    full = _additive(model, sees)
+        limits["chunked_attention"] = queries // chunk == positions[None] // chunk
+    full = _additive(model, visible)
     if kinds is None:
-        return _additive(model, sees & near["sliding_attention"]) if "sliding_attention" in near else full
-    limited = {kind: _additive(model, sees & near[kind]) for kind in sorted(near.keys() & {*kinds})}
-    return {"full_attention": full, **limited} if limited else full
+        return (
+            _additive(model, visible & limits["sliding_attention"]) if "sliding_attention" in limits else full
+        )
+    masks = {kind: _additive(model, visible & limits[kind]) for kind in sorted(limits.keys() & {*kinds})}
+    return {"full_attention": full, **masks} if masks else full
 
 
-def _additive(model: LoadedModel, sees: Tensor) -> Tensor:
-    mask = torch.zeros(sees.shape, dtype=model.dtype, device=model.device)
-    return mask.masked_fill_(~sees.to(model.device), torch.finfo(model.dtype).min)[None, None]
+def _additive(model: LoadedModel, visible: Tensor) -> Tensor:
+    mask = torch.zeros(visible.shape, dtype=model.dtype, device=model.device)
+    return mask.masked_fill_(~visible.to(model.device), torch.finfo(model.dtype).min)[None, None]
 
 
 def layers_of(model: LoadedModel) -> nn.ModuleList:
-    """The model's decoder layers, whatever its family calls them."""
+    """The model's decoder layers, under whatever name."""
     lists = (m for m in model.module.modules() if isinstance(m, nn.ModuleList))
     return next(m for m in lists if len(m) == model.info.layers)
 
 
 @contextmanager
 def stop_after(model: LoadedModel, layer: int) -> Iterator[None]:
-    """Let a pass in the body end behind a layer; it then gives no logits."""
+    """End a pass in the body behind a layer; it then returns no logits."""
 
     def stop(*_: Any) -> None:
         raise StoppedEarlyError
 
-    further = list(layers_of(model))[layer + 1 :]
-    handles = [module.register_forward_pre_hook(stop) for module in further[:1]]
-    try:
+    with suppress(StoppedEarlyError), ExitStack() as hooks:
+        for module in list(layers_of(model))[layer + 1 : layer + 2]:
+            hooks.enter_context(module.register_forward_pre_hook(stop))
         yield
-    except StoppedEarlyError:
-        pass
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager
 def masked_at(model: LoadedModel, first: int, last: int, masks: Tensor | dict[str, Tensor]) -> Iterator[None]:
-    """Let layers ``first`` to ``last`` of a pass in the body look through other masks (:func:`masks_of`)."""
+    """Use other masks (:func:`masks_of`) at layers ``first`` to ``last`` of a pass in the body."""
     kinds = getattr(model.module.config.get_text_config(), "layer_types", None) or []
 
     def hook(layer: int) -> Any:
-        own = masks[kinds[layer]] if isinstance(masks, dict) else masks
-        return lambda _module, inputs, named: (inputs, {**named, "attention_mask": own})
+        mask = masks[kinds[layer]] if isinstance(masks, dict) else masks
+        return lambda _module, inputs, options: (inputs, {**options, "attention_mask": mask})
 
-    handles = [
-        module.register_forward_pre_hook(hook(layer), with_kwargs=True)
-        for layer, module in enumerate(layers_of(model))
-        if first <= layer <= last
-    ]
-    try:
+    with ExitStack() as hooks:
+        for layer, module in list(enumerate(layers_of(model)))[first : last + 1]:
+            hooks.enter_context(module.register_forward_pre_hook(hook(layer), with_kwargs=True))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager
 def watch_attention(model: LoadedModel, layers: range) -> Iterator[list[Tensor]]:
     """Collect the attention probabilities, (rows, heads, queries, keys), of some layers in a pass in the
-    body, which ends behind the last of them. Uses the eager attention, the one that gives them."""
-    seen: list[Tensor] = []
+    body, which ends behind the last of them. Uses eager attention, since others return none."""
+    weights: list[Tensor] = []
 
     def keep(_module: Any, _inputs: Any, outputs: Any) -> None:
         if isinstance(outputs, tuple):
-            seen.extend(x for x in outputs[1:] if isinstance(x, Tensor) and x.ndim == 4)
+            weights.extend(x for x in outputs[1:] if isinstance(x, Tensor) and x.ndim == 4)
 
-    before = model.module.config._attn_implementation
+    kind = model.module.config._attn_implementation
     children = [child for layer in layers for child in layers_of(model)[layer].children()]
     handles = [child.register_forward_hook(keep) for child in children]
     model.module.set_attn_implementation("eager")
     try:
         with stop_after(model, layers[-1]):
-            yield seen
+            yield weights
     finally:
-        model.module.set_attn_implementation(before)
+        model.module.set_attn_implementation(kind)
         for handle in handles:
             handle.remove()
 
 
 def why_not_layerwise(model: LoadedModel) -> str:
-    """Empty when the model's layers can be called one by one, else the reason why not."""
+    """Why the model's layers cannot be called one by one; empty if they can."""
     if model.info.layerwise:
         return ""
     return (

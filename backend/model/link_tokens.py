@@ -1,14 +1,12 @@
-"""Link tokens and the small deltas trained with them, kept in one file beside the weights that they belong
-to.
+"""Link tokens and the low-rank deltas trained with them, in one file beside their base weights.
 
-KVLink (Section 2.3, appendix A.2) puts K trained tokens behind each separately encoded document, other ones
-for each place in the prompt, and one before the first and behind the last document (KV-START, KV-END); the
-model is trained along. Here the model's part is a low-rank delta of its projections, so that all of it is a
-few
-megabytes: ``weight + up @ down``. The file names the base's weights by their hash and refuses others.
+KVLink (Section 2.3, appendix A.2) puts K trained tokens behind each separately encoded document, different
+ones for each place in the prompt, and one before the first and one behind the last document (KV-START,
+KV-END); the model is trained too. Here the model's part is a low-rank delta of its projections, ``weight + up
+@ down``, so the file has a few megabytes. It names its base weights by their hash; others are refused.
 
-A model adapted so is a model like any other (:func:`backend.model.load.load_model` with ``BASE+NAME``): a
-cache is its weights' own, so a method that needs adapted weights is compared with dense under the same ones.
+An adapted model is a model like any other (:func:`backend.model.load.load_model` with ``BASE+NAME``). A cache
+belongs to its weights, so a method that needs adapted weights is compared with dense on the same weights.
 """
 
 from __future__ import annotations
@@ -37,17 +35,16 @@ NO_SOFT = -1
 
 @dataclass(frozen=True)
 class Links:
-    """What weights know of separately encoded documents.
+    """The trained soft tokens of weights for separately encoded documents.
 
     Attributes:
-        links: (documents, tokens, hidden) embeddings behind the document of each index; may hold no token.
-        edges: (2, hidden) embeddings of KV-START and KV-END; (0, hidden) where there are none
-            (Block-Attention).
-        anchor_tokens: (most, hidden) embeddings that stand for a chunk of a document; (0, hidden): none. With
-            "packet" the first half stands before each document, and the second behind it.
-        compression: how documents were changed in training: "none", "drop", "anchors" or "packet".
-        rate: share of a document's tokens that the compression took away.
-        chunk_tokens: a document's tokens that share one set of anchors.
+        links: (documents, tokens, hidden) embeddings behind the document of each index; may have no tokens.
+        edges: (2, hidden) embeddings of KV-START and KV-END; (0, hidden): none (Block-Attention).
+        anchor_tokens: (most, hidden) embeddings that replace a chunk of a document; (0, hidden): none. With
+            "packet" the first half precedes each document, and the second follows it.
+        compression: of documents in training: "none", "drop", "anchors" or "packet".
+        rate: share of a document's tokens that the compression removed.
+        chunk_tokens: tokens of a document that share one set of anchors.
     """
 
     links: Tensor
@@ -69,13 +66,13 @@ class Links:
         return int(self.links.shape[0])
 
     def behind(self, document: int) -> Tensor:
-        """(tokens, hidden): the link tokens behind a document, by its index from 0. The last ones serve all
-        that come after them, for none were trained."""
+        """(tokens, hidden): the link tokens behind a document, by its index from 0. Documents beyond the
+        trained ones use the last."""
         return self.links[min(document, self.documents - 1)]
 
     @property
     def table(self) -> Tensor:
-        """(rows, hidden): every soft token; see :meth:`row`."""
+        """(rows, hidden): all soft tokens; see :meth:`row`."""
         return torch.cat([self.edges, self.links.flatten(0, 1), self.anchor_tokens])
 
     def row(self, kind: str, index: int = 0, token: int = 0) -> int:
@@ -88,7 +85,7 @@ class Links:
         return edges + self.links.shape[0] * self.tokens + index
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Links:
-        """The same where a model runs."""
+        """A copy on a model's device, in its dtype."""
         links, edges, anchors = (x.to(device, dtype) for x in (self.links, self.edges, self.anchor_tokens))
         return replace(self, links=links, edges=edges, anchor_tokens=anchors)
 
@@ -105,7 +102,7 @@ Deltas = dict[str, Delta]
 
 
 def projections(module: Any) -> dict[str, Any]:
-    """The linear layers inside the decoder's layers, by name: what a delta may change."""
+    """The linear layers inside the decoder's layers, by name, which deltas may change."""
     return {
         name: part
         for name, part in module.named_modules()
@@ -114,8 +111,8 @@ def projections(module: Any) -> dict[str, Any]:
 
 
 def base_hash(module: Any) -> str:
-    """Identity of weights whatever number type they are loaded in: 16 hex digits over their bf16 values (a
-    strided sample of large models)."""
+    """Identity of weights, independent of the dtype they are loaded in: 16 hex digits of a hash of their bf16
+    values (a strided sample for large models)."""
     digest = hashlib.sha256()
     total = sum(p.numel() for p in module.parameters())
     stride = max(1, -(-total // HASHED_ELEMENTS))
@@ -131,7 +128,7 @@ def save_links(path: Path, links: Links, deltas: Deltas, base: str) -> Path:
 
     Args:
         path: a ``.safetensors`` file.
-        links: with its facts, which must be JSON.
+        links: with facts that can be JSON.
         deltas: by the projection's name; may be empty (link tokens only).
         base: :func:`base_hash` of the weights that they were trained on.
 
@@ -143,11 +140,11 @@ def save_links(path: Path, links: Links, deltas: Deltas, base: str) -> Path:
     tensors = {"links": links.links, "edges": links.edges, "anchors": links.anchor_tokens}
     for name, delta in deltas.items():
         tensors[f"up.{name}"], tensors[f"down.{name}"] = delta.up, delta.down
-    kept = {k: v.detach().to("cpu", torch.float16).contiguous() for k, v in tensors.items()}
-    held = sum(2 * v.numel() for v in kept.values())
-    if held > MOST_BYTES:
+    halves = {k: v.detach().to("cpu", torch.float16).contiguous() for k, v in tensors.items()}
+    size = sum(2 * v.numel() for v in halves.values())
+    if size > MOST_BYTES:
         raise ModelError(
-            f"The deltas take {held / 2**20:.1f} MiB; at most {MOST_BYTES >> 20} are shipped beside a model. "
+            f"The deltas take {size / 2**20:.1f} MiB; at most {MOST_BYTES >> 20} are shipped beside a model. "
             "Choose a lower rank.",
             field="links.rank",
         )
@@ -159,15 +156,15 @@ def save_links(path: Path, links: Links, deltas: Deltas, base: str) -> Path:
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"format": FORMAT, "base": base, "facts": json.dumps(facts, sort_keys=True)}
-    save_file(kept, path, metadata=metadata)
+    save_file(halves, path, metadata=metadata)
     return path
 
 
 def load_links(path: Path) -> tuple[Links, Deltas, str]:
-    """Read a file back: link tokens, deltas and the hash of the weights that they belong to.
+    """Read a file: link tokens, deltas and the hash of their base weights.
 
     Raises:
-        ModelError: it is missing, or no such file.
+        ModelError: it is missing, or not of this format.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -178,8 +175,8 @@ def load_links(path: Path) -> tuple[Links, Deltas, str]:
         if metadata.get("format") != FORMAT:
             raise KeyError("format")
         facts = json.loads(metadata["facts"])
-        known = {name.removeprefix("up.") for name in tensors if name.startswith("up.")}
-        deltas = {name: Delta(tensors[f"up.{name}"], tensors[f"down.{name}"]) for name in sorted(known)}
+        names = {name.removeprefix("up.") for name in tensors if name.startswith("up.")}
+        deltas = {name: Delta(tensors[f"up.{name}"], tensors[f"down.{name}"]) for name in sorted(names)}
         links = Links(tensors["links"], tensors["edges"], tensors["anchors"], **facts)
         return links, deltas, metadata["base"]
     except FileNotFoundError:
@@ -196,28 +193,28 @@ def load_links(path: Path) -> tuple[Links, Deltas, str]:
 
 
 def find_links(name: str) -> Path:
-    """The file of a shipped artefact's name, or a path.
+    """The file of a shipped name, or a path.
 
     Raises:
-        ModelError: neither.
+        ModelError: it is neither.
     """
     path = Path(os.path.expanduser(name))
     if path.suffix == ".safetensors":
         return path
-    shipped = {p.stem: p for folder in (VARIANTS, SHIPPED) for p in sorted(folder.glob("*.safetensors"))}
-    if name not in shipped:
-        listed = ", ".join(sorted(shipped)) or "none"
+    paths = {p.stem: p for folder in (VARIANTS, SHIPPED) for p in sorted(folder.glob("*.safetensors"))}
+    if name not in paths:
+        listed = ", ".join(sorted(paths)) or "none"
         raise ModelError(
             f"There are no link tokens called {name!r}; shipped: {listed}. Name one of them, or the "
             ".safetensors file that kvlab train-links wrote.",
             field="model.name",
         )
-    return shipped[name]
+    return paths[name]
 
 
 @torch.no_grad()
 def apply_links(module: Any, path: Path, name: str) -> Links:
-    """Change a freshly loaded module's weights by a file's deltas, in place; returns its link tokens.
+    """Add a file's deltas to a freshly loaded module's weights, in place; returns its link tokens.
 
     Raises:
         ModelError: the file belongs to other weights.
@@ -239,8 +236,8 @@ def apply_links(module: Any, path: Path, name: str) -> Links:
     return links.to(embedding.device, embedding.dtype)
 
 
-def kept_tokens(surprisal: Tensor, rate: float) -> Tensor:
-    """Which tokens stay when a share ``rate`` is dropped: those that say the most, in order.
+def select_tokens(surprisal: Tensor, rate: float) -> Tensor:
+    """The tokens that remain when a share ``rate`` is dropped: those with the largest surprisal, in order.
 
     Args:
         surprisal: (tokens,) minus log probability of each token; the first one's is infinite.
@@ -255,7 +252,7 @@ def kept_tokens(surprisal: Tensor, rate: float) -> Tensor:
 
 
 def anchors_of(tokens: int, rate: float, chunk_tokens: int) -> Iterable[tuple[int, int, int]]:
-    """The chunks of a document and their anchors: (start, end, number of anchors), one anchor at least."""
+    """The chunks of a document and their anchors: (start, end, number of anchors), at least one anchor."""
     for start in range(0, tokens, chunk_tokens):
         end = min(tokens, start + chunk_tokens)
         yield start, end, max(1, round((end - start) * (1 - rate)))

@@ -1,4 +1,4 @@
-"""Loading a causal language model and certifying that its keys can be moved."""
+"""Loads a causal language model and certifies that its keys can be moved."""
 
 import hashlib
 import os
@@ -14,11 +14,11 @@ from torch import Tensor
 from backend.base.errors import ModelError
 from backend.base.hub_errors import quiet_lookups, reason
 from backend.base.ranges import check_choice
-from backend.cache.kernels.distances import kept_in
+from backend.cache.kernels.distances import descriptor_dtype
 from backend.cache.kv_cache import KVCache, made_cache
 from backend.cache.rope import Rotation
 from backend.model.certificate import certify
-from backend.model.device_map import dtype_of, home_of, placing, plain_parts, whole_state
+from backend.model.device_map import dtype_of, home_of, placement_options, plain_parts, whole_state
 from backend.model.link_tokens import Links, apply_links, find_links
 from backend.model.low_rank import LowRank
 from backend.model.suitability import check_causal, check_loaded
@@ -42,7 +42,7 @@ class LoadedModel:
     rotation: Rotation
     info: ModelInfo
     links: Links | None = None  # link tokens that the weights were trained with
-    low_rank: LowRank | None = None  # of a variant that is made from a loaded model: what it adds to K and V
+    low_rank: LowRank | None = None  # of a variant of a loaded model: what its adapter adds to K and V
 
     @property
     def device(self) -> torch.device:
@@ -58,34 +58,34 @@ class LoadedModel:
         return KVCache(shape, self.dtype, self.device)
 
     def embed(self, ids: tuple[int, ...]) -> Tensor:
-        """Input embeddings (the papers' h at layer 1), (tokens, hidden), as descriptors are kept."""
+        """Input embeddings (the papers' h at layer 1), (tokens, hidden), in the dtype of descriptors."""
         table: Tensor = self.module.get_input_embeddings().weight.detach()
         rows = table[torch.tensor(ids, dtype=torch.long).to(table.device, non_blocking=True)]
-        return rows.to(kept_in(table.dtype, table.device))
+        return rows.to(descriptor_dtype(table.dtype, table.device))
 
     def count_tokens(self, pipeline: Pipeline, agent: int, values: Mapping[str, str]) -> int:
         """Tokens of an agent's prompt; placeholders without a value count as empty."""
         names = {p.name for p in pipeline.template(agent).placeholders}
-        encoded = {name: self.tokens.encode(values.get(name, "")) for name in names}
-        return len(self.tokens.prompt(pipeline, agent, encoded).ids)
+        ids = {name: self.tokens.encode(values.get(name, "")) for name in names}
+        return len(self.tokens.prompt(pipeline, agent, ids).ids)
 
 
-def pick_device(wanted: str | None) -> str:
-    """``wanted`` if it is usable, else the best there is: cuda, mps, cpu."""
+def pick_device(name: str | None) -> str:
+    """``name`` if it is usable, else the best there is: cuda, mps, cpu."""
     available = {"cpu"}
     if torch.cuda.is_available():
         available.add("cuda")
     if torch.backends.mps.is_available():
         available.add("mps")
-    if wanted is None:
+    if name is None:
         return next(d for d in ("cuda", "mps", "cpu") if d in available)
-    if wanted not in available:
+    if name not in available:
         raise ModelError(
-            f"The device {wanted!r} is not usable here; usable: {', '.join(sorted(available))}. Choose "
+            f"The device {name!r} is not usable here; usable: {', '.join(sorted(available))}. Choose "
             "one of them.",
             field="model.device",
         )
-    return wanted
+    return name
 
 
 def load_model(
@@ -118,18 +118,18 @@ def load_model(
 
     if not sys.stderr.isatty():
         logging.disable_progress_bar()  # a progress bar would fill a log file
-    name = whole = name.strip()
-    added = ""
+    name = full_name = name.strip()
+    links_name = ""
     if not _exists(Path(os.path.expanduser(name))):
-        name, _, added = name.partition("+")
-    file = find_links(added) if added else None
+        name, _, links_name = name.partition("+")
+    file = find_links(links_name) if links_name else None
     source = str(SHIPPED.get(name, name))
-    where = pick_device(device)
-    kind = dtype or ("bf16" if where == "cuda" else "fp32")
+    target = pick_device(device)
+    kind = dtype or ("bf16" if target == "cuda" else "fp32")
     check_choice(kind, DTYPES, "model.dtype", "The dtype", ModelError)
     if not name:
         raise ModelError("No model was named. Give 'embedded', a folder, or a hub id.", field="model.name")
-    placed = placing(device, where, device_map, quantise, added)
+    placement = placement_options(device, target, device_map, quantise, links_name)
     looks_local = name in SHIPPED or name[0] in "./~\\" or _exists(Path(name))
     if looks_local:
         source = os.path.expanduser(source)
@@ -144,34 +144,34 @@ def load_model(
             tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
             config = AutoConfig.from_pretrained(source, trust_remote_code=False)
             check_causal(name, config)
-            if not placed and getattr(config, "quantization_config", None):
-                placed = {
-                    "device_map": {"": where}
-                }  # rounded weights do not all go elsewhere once they are read
+            if not placement and getattr(config, "quantization_config", None):
+                placement = {
+                    "device_map": {"": target}
+                }  # not all quantised weights can be moved after loading
             module = AutoModelForCausalLM.from_pretrained(
                 source,
                 config=config,
                 dtype=DTYPES[kind],  # attention: sdpa where the architecture has it, else eager
                 use_safetensors=True,
                 trust_remote_code=False,
-                **placed,
+                **placement,
             )
     except ModelError:
         raise
     except Exception as error:
         raise ModelError(_loading_failed(name, looks_local, error), field="model.name") from None
     check_loaded(name, module, tokenizer)
-    if not placed:
-        module = module.to(where)
+    if not placement:
+        module = module.to(target)
     links = apply_links(module, file, name) if file else None
     if file:
-        name = f"{Path(name).name}+{file.stem}" if looks_local else whole
+        name = f"{Path(name).name}+{file.stem}" if looks_local else full_name
     source = "" if looks_local else name
     return wrap_model(module.eval(), tokenizer, name=name, source=source, links=links)
 
 
 def is_shipped(name: str) -> bool:
-    """Whether a name means a model that ships with the lab, with link tokens or without."""
+    """Whether a name is that of a model that ships with the lab, with or without link tokens."""
     return name.strip().partition("+")[0] in SHIPPED
 
 
@@ -199,15 +199,14 @@ def _loading_failed(name: str, local: bool, error: Exception) -> str:
 def wrap_model(
     module: Any, tokenizer: Any, *, name: str, source: str = "", links: Links | None = None
 ) -> LoadedModel:
-    """Certify a module that is already in memory and put its facts together. ``links`` belong to its
-    weights."""
+    """Certify a module in memory and collect its facts. ``links``: of its weights."""
     config = module.config.get_text_config()
     home, kind = home_of(module), dtype_of(module)
     heads = int(config.num_attention_heads)
     layers, kv_heads, head_dim = _cache_shape(module, name)
     try:
         certificate, rotation = certify(module, (layers, 1, kv_heads, head_dim))
-    except Exception as error:  # whatever a family keeps beside keys and values
+    except Exception as error:  # a family may cache something else than keys and values
         raise ModelError(
             f"The model {name!r} ({type(module).__name__}) cannot read with the lab's cache of keys and "
             f"values ({type(error).__name__}: {' '.join(str(error).split())[:120]}). The lab needs a decoder "
@@ -239,43 +238,43 @@ def wrap_model(
 
 @torch.inference_mode()
 def _cache_shape(module: Any, name: str) -> tuple[int, int, int]:
-    """Layers, KV heads and head size, read off the cache that the model itself makes of two tokens: the
-    configuration names them in many ways, and some architectures keep something else.
+    """Layers, KV heads and head size, from the cache that the model itself makes for two tokens:
+    configurations name them in many ways, and some architectures cache something else.
 
     Raises:
-        ModelError: the layers do not all keep keys and values of one shape.
+        ModelError: the layers do not all cache keys and values of one shape.
     """
     ids = torch.ones(1, 2, dtype=torch.long, device=home_of(module))
-    wanted = int(module.config.get_text_config().num_hidden_layers)
-    cache, why = None, "it has none"
+    count = int(module.config.get_text_config().num_hidden_layers)
+    cache, cause = None, "it has none"
     try:
         cache = made_cache(module(input_ids=ids, use_cache=True))
-    except Exception as error:  # whatever an architecture needs that a plain forward does not give
-        why = f"it cannot read two tokens: {' '.join(str(error).split())[:120]}"
+    except Exception as error:  # an architecture may need other inputs
+        cause = f"it cannot read two tokens: {' '.join(str(error).split())[:120]}"
     layers = list(getattr(cache, "layers", ()))
-    kept = [getattr(layer, part, None) for layer in layers for part in ("keys", "values")]
-    shapes = {tuple(x.shape) if isinstance(x, Tensor) else None for x in kept}
+    tensors = [getattr(layer, part, None) for layer in layers for part in ("keys", "values")]
+    shapes = {tuple(x.shape) if isinstance(x, Tensor) else None for x in tensors}
     if cache is not None:
-        listed = ", ".join(sorted("none" if x is None else f"{x[1]} x {x[3]}" for x in shapes)) or "none"
-        why = f"heads x size: {listed}, in {len(layers)} layers"
-    if len(shapes) != 1 or None in shapes or len(layers) != wanted:
+        sizes = ", ".join(sorted("none" if x is None else f"{x[1]} x {x[3]}" for x in shapes)) or "none"
+        cause = f"heads x size: {sizes}, in {len(layers)} layers"
+    if len(shapes) != 1 or None in shapes or len(layers) != count:
         raise ModelError(
             f"The model {name!r} ({type(module).__name__}) does not keep keys and values of one shape in "
-            f"each of its {wanted} layers ({why}). The lab needs a decoder with plain attention in every "
+            f"each of its {count} layers ({cause}). The lab needs a decoder with plain attention in every "
             "layer, such as Llama, Qwen or Gemma 3. Give another model.",
             field="model.name",
         )
     [shape] = shapes
     assert shape is not None
-    return wanted, shape[1], shape[3]
+    return count, shape[1], shape[3]
 
 
 def _context_tokens(config: Any) -> int:
-    """How many tokens may be read. Never past the length where ``longrope`` switches its frequencies, since
-    keys from either side of the switch cannot be moved across it (``dynamic`` switches at the limit), nor
-    where Llama 4's temperature tuning begins, which goes by places of the cache: also those of padding."""
+    """The most tokens of a prompt and its answer. At most the length at which ``longrope`` switches
+    frequencies, since keys cannot be moved across the switch (``dynamic`` switches at the limit), and below
+    the start of Llama 4's temperature tuning, which counts places of the cache, including padding."""
     names = ("max_position_embeddings", "max_seq_len", "seq_length")
-    limit = next((int(known) for known in (getattr(config, name, None) for name in names) if known), 2048)
+    limit = next((int(value) for value in (getattr(config, name, None) for name in names) if value), 2048)
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":
         original: Any = rope.get("original_max_position_embeddings") or limit

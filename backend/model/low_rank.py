@@ -1,4 +1,4 @@
-"""What an adapter adds to a model's keys and values, in its low-rank form (LoRA: ``x @ down.T @ up.T``)."""
+"""An adapter's low-rank part of keys and values (LoRA: ``x @ down.T @ up.T``)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ KINDS = {"k_proj": 0, "v_proj": 1}
 
 @dataclass(frozen=True)
 class LowRank:
-    """An adapter's part of the key and the value projection, in this order, at every layer.
+    """An adapter's part of the key and value projections, in this order, at every layer.
 
     Attributes:
-        down: (2, layers, rank, hidden); zeros where a projection was not adapted.
+        down: (2, layers, rank, hidden); zeros if a projection is not adapted.
         up: (2, layers, kv_heads, head_dim, rank).
     """
 
@@ -32,19 +32,20 @@ class LowRank:
 
     @property
     def rows(self) -> Tensor:
-        """(layers, 2 * rank, hidden): by what a layer's input is multiplied to be kept."""
+        """(layers, 2 * rank, hidden): each layer's input is multiplied by these rows and the product
+        stored."""
         return self.down.transpose(0, 1).flatten(1, 2)
 
     def at(self, layer: int) -> LowRank:
-        """The same of one layer alone."""
+        """The part of one layer."""
         return LowRank(self.down[:, layer : layer + 1], self.up[:, layer : layer + 1])
 
     def expand(self, products: Tensor) -> tuple[Tensor, Tensor]:
-        """What it adds to position-free keys and to values, each (layers, kv_heads, tokens, head_dim), given
+        """What it adds to position-free keys and to values, each (layers, kv_heads, tokens, head_dim), from
         the products (layers, tokens, 2 * rank) of the layers' inputs with :attr:`rows`."""
-        apart = products.unflatten(-1, (2, self.rank))
+        parts = products.unflatten(-1, (2, self.rank))
         keys, values = (
-            torch.einsum("ltr,lhdr->lhtd", apart[:, :, kind], self.up[kind].to(products)) for kind in (0, 1)
+            torch.einsum("ltr,lhdr->lhtd", parts[:, :, kind], self.up[kind].to(products)) for kind in (0, 1)
         )
         return keys, values
 
@@ -52,11 +53,11 @@ class LowRank:
 def low_rank_of(module: Any, deltas: Mapping[str, Delta], kv_heads: int) -> LowRank:
     """The part of deltas that changes keys and values.
 
-    Where a model norms its keys behind the projection (Qwen 3) the keys' part cannot be added to them
-    afterwards, and is left out.
+    If a model normalises keys after the projection (Qwen 3), the keys' part cannot be added afterwards and is
+    left out.
 
     Args:
-        module: the model that they change; of a family whose layers are called alike.
+        module: the adapted model, of a family whose layers can be called one by one.
         deltas: by the projection's name (:func:`backend.model.link_tokens.projections`).
         kv_heads: heads of its keys and values.
     """

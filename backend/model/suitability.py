@@ -1,4 +1,4 @@
-"""Whether a model can write answers with the tokenizer that it came with."""
+"""Checks that a model can write answers with its tokenizer."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ import torch
 from backend.base.errors import ModelError
 from backend.model.device_map import home_of
 
-AHEAD = 1e-3  # share of the logits' norm; a causal model's are the same to the last bit
+AHEAD = 1e-3  # relative to the logits' norm; a causal model's are bit-equal
 
 
 def check_causal(name: str, config: Any) -> None:
-    """Refuse an architecture of which transformers has no causal language model.
+    """Refuse an architecture without a causal language model in transformers.
 
     Raises:
         ModelError: see above.
@@ -31,8 +31,8 @@ def _not_causal(name: str, config: Any) -> ModelError:
 
 
 def check_loaded(name: str, module: Any, tokenizer: Any) -> None:
-    """Refuse a model that reads in both directions, and a tokenizer with which no answer ends or that is
-    another model's.
+    """Refuse a model that attends in both directions, and a tokenizer without an end token or of another
+    model.
 
     Raises:
         ModelError: see above.
@@ -57,8 +57,8 @@ def check_loaded(name: str, module: Any, tokenizer: Any) -> None:
 
 @torch.inference_mode()
 def _looks_ahead(module: Any) -> bool:
-    """Whether a later token changes what is said of an earlier one, as in BERT and its like. Their
-    configuration calls them no decoder; so does that of some which are (GPT-NeoX)."""
+    """Whether a later token changes an earlier one's logits, as in BERT. Such models have ``is_decoder``
+    False, but so do some causal ones (GPT-NeoX)."""
     if getattr(module.config, "is_decoder", None) is not False:
         return False
     ids = torch.tensor([[1, 2, 1], [1, 2, 3]], device=home_of(module))
@@ -67,7 +67,7 @@ def _looks_ahead(module: Any) -> bool:
 
 
 def stop_ids(module: Any, tokenizer: Any) -> set[int]:
-    """Tokens that end an answer: the model's own and the tokenizer's, which may end a turn of the chat."""
+    """Tokens that end an answer: the model's and the tokenizer's, which may end a chat turn."""
     ids = getattr(getattr(module, "generation_config", None), "eos_token_id", None)
     several = ids if isinstance(ids, list) else [ids]
     return {int(i) for i in (*several, tokenizer.eos_token_id) if i is not None}

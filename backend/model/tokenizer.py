@@ -1,9 +1,9 @@
 """From text to token ids and back: the only owner of token boundaries.
 
-Every segment of a prompt is tokenised by itself, so no token crosses a boundary, and the ids of a
-segment are the same wherever it stands. It is read as a part of the prompt's text: without the space that
-SentencePiece-style tokenizers put before a text of its own. An agent's response enters its readers' prompts
-as the very ids that were generated. :meth:`Tokens.boundary_tokens` counts what the boundaries cost.
+Every segment of a prompt is tokenised separately, so no token crosses a boundary, and a segment has the same
+ids in every prompt. It is tokenised as part of a text: without the space that SentencePiece-style tokenizers
+put before a text. An agent's response enters its readers' prompts as the generated ids.
+:meth:`Tokens.boundary_tokens` counts what the boundaries cost.
 """
 
 from collections import Counter
@@ -28,15 +28,15 @@ LONGEST_CALCULATION = 24  # tokens of an expression and its equals sign
 
 
 def _ending_in(tokenizer: Any, ends: tuple[str, ...]) -> frozenset[int]:
-    """The tokens whose text is one of these, with or without a space before it."""
+    """The tokens whose text is one of ``ends``, with or without spaces around it."""
     return frozenset(
         number for number in range(len(tokenizer)) if str(tokenizer.decode([number])).strip() in ends
     )
 
 
 class Wrapping(NamedTuple):
-    """What stands around a prompt's text: ids before and behind it, and the plain text in these next to it.
-    ``spaced``: the tokenizer would put its space between the opening and the text."""
+    """The ids before and behind a prompt's text, and the plain text in them that adjoins it. ``spaced``: the
+    tokenizer would add its space between the opening and the text."""
 
     opening: tuple[int, ...]
     closing: tuple[int, ...] = ()
@@ -56,17 +56,17 @@ class Tokens:
     def __init__(self, tokenizer: Any, *, fills_results: bool = False) -> None:
         self.tokenizer = tokenizer
         self._before_results = _ending_in(tokenizer, ENDS) if fills_results else frozenset()
-        self._inside = without_added_spaces(tokenizer)  # reads a text as a part of a longer one
+        self._inside = without_added_spaces(tokenizer)  # encodes a text as part of a longer one
         bos = tokenizer.bos_token_id
         self.bos: tuple[int, ...] = (bos,) if bos is not None else ()
         spaced = self._ids(tokenizer, "a") != self._ids(self._inside, "a")
         self._bare = Wrapping(self.bos, spaced=spaced)
-        wrapped = wrapping(tokenizer)
-        self._chat = self._bare if wrapped is None else self._wrapped(*wrapped)
+        template = wrapping(tokenizer)
+        self._chat = self._bare if template is None else self._split_template(*template)
         self.opening, self.closing = self._chat.opening, self._chat.closing
 
-    def _wrapped(self, before: str, after: str) -> Wrapping:
-        """The template's text, taken apart into control tokens and the plain text next to the prompt's."""
+    def _split_template(self, before: str, after: str) -> Wrapping:
+        """Split the template's text into control tokens and the plain text that adjoins the prompt's."""
         special = self._control_tokens(before)
         start, tail = (before[: special[-1][1]], before[special[-1][1] :]) if special else ("", before)
         special = self._control_tokens(after)
@@ -74,20 +74,20 @@ class Tokens:
         spaced = self._bare.spaced and self._control(f"{start}a") == (
             *self._control(start), *self._ids(self.tokenizer, "a")
         )  # fmt: skip
-        first = self._led(tail) if spaced and tail else tail
+        first = self._with_space(tail) if spaced and tail else tail
         return Wrapping(
             (*self._control(start), *self.encode(first)),
             (*self.encode(head), *self._control(end)),
             tail, head, spaced and not tail,
         )  # fmt: skip
 
-    def _led(self, text: str) -> str:
-        """A text as the tokenizer reads it at a prompt's beginning: with the space that it adds there."""
-        once = self._ids(self.tokenizer, " a") == self.encode(" a")
-        return text if once and text.startswith(" ") else f" {text}"
+    def _with_space(self, text: str) -> str:
+        """A text with the space that the tokenizer adds at a prompt's beginning."""
+        same = self._ids(self.tokenizer, " a") == self.encode(" a")
+        return text if same and text.startswith(" ") else f" {text}"
 
     def _control_tokens(self, text: str) -> list[tuple[int, int]]:
-        """Where control tokens stand in a text of the template's: first character, and one past the last."""
+        """Character ranges of the control tokens in a text of the template."""
         if not getattr(self.tokenizer, "is_fast", False):
             return [(0, len(text))]  # tokenised as a whole
         encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -101,7 +101,7 @@ class Tokens:
     def _ids(self, tokenizer: Any, text: str) -> tuple[int, ...]:
         if not text:
             return ()
-        # Not verbose: whether a text fits is checked elsewhere, and said in better words.
+        # Not verbose: length is checked elsewhere, with a better message.
         encoded = tokenizer(text, add_special_tokens=False, split_special_tokens=True, verbose=False)
         return tuple(encoded["input_ids"])
 
@@ -112,7 +112,7 @@ class Tokens:
         return str(decoded)
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of a person's or a model's text; control tokens in it stay text."""
+        """Ids of a person's or a model's text; control tokens in it are encoded as text."""
         return self._ids(self._inside, text)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -120,29 +120,29 @@ class Tokens:
         return self._text(ids, control=False)
 
     def filled_after(self, ids: Sequence[int]) -> tuple[int, ...]:
-        """Ids of the result that is filled in behind what was written; none where there is none."""
+        """Ids of the calculation's result to fill in behind ``ids``; empty if there is none."""
         if not ids or ids[-1] not in self._before_results:
             return ()
         result = result_after(self.decode(ids[-LONGEST_CALCULATION:]))
         return self.encode(result) if result else ()
 
     def texts(self, ids: Sequence[int]) -> tuple[str, ...]:
-        """What each token adds to the text; a character of several tokens goes to its last one."""
+        """The text that each token adds; a character of several tokens belongs to the last one."""
         out: list[str] = []
-        waiting: list[int] = []
+        pending: list[int] = []
         for token in ids:
-            waiting.append(int(token))
-            text = self._text(waiting)
-            if text.endswith("\ufffd") and len(waiting) < LONGEST_CHARACTER:
+            pending.append(int(token))
+            text = self._text(pending)
+            if text.endswith("\ufffd") and len(pending) < LONGEST_CHARACTER:
                 out.append("")
                 continue
-            piece = self.tokenizer.convert_ids_to_tokens(waiting[0])
+            piece = self.tokenizer.convert_ids_to_tokens(pending[0])
             if isinstance(piece, str) and piece.startswith("\u2581") and not text.startswith(" "):
                 text = " " + text
             out.append(text)
-            waiting = []
-        if waiting:  # the ids end within a character, or with a replacement character of the text's own
-            out[-1] = self._text(waiting)
+            pending = []
+        if pending:  # the ids end within a character, or the text ends with a replacement character
+            out[-1] = self._text(pending)
         return tuple(out)
 
     def prompt(self, pipeline: Pipeline, agent: int, values: Mapping[str, Sequence[int]]) -> TokenizedPrompt:
@@ -168,7 +168,7 @@ class Tokens:
                 spans.append(Span("placeholder", part.name, len(ids), len(ids) + len(content)))
                 ids.extend(content)
             elif place == 0 and around.spaced:
-                pending.extend(self.encode(self._led(part)))
+                pending.extend(self.encode(self._with_space(part)))
             else:
                 pending.extend(self.encode(part))
         pending.extend(around.closing)
@@ -176,8 +176,8 @@ class Tokens:
         return TokenizedPrompt(agent, tuple(ids), tuple(spans))
 
     def lead_in(self, pipeline: Pipeline, name: str) -> tuple[int, ...]:
-        """What a placeholder's text is led in by: the beginning of a prompt (the user header), then the words
-        before it on its line in the first template that reads it ("The task is: ")."""
+        """A placeholder's lead-in: the opening of a prompt (the user header), then the words before the
+        placeholder on its line in the first template that has it ("The task is: ")."""
         opening = self.opening if pipeline.chat else self.bos
         for agent in pipeline.agents:
             before = ""
@@ -188,7 +188,7 @@ class Tokens:
         return opening
 
     def as_record(self, prompt: TokenizedPrompt) -> Prompt:
-        """The prompt as a record keeps it."""
+        """The prompt as stored in a record."""
         return Prompt(
             prompt.agent,
             np.array(prompt.ids, dtype=np.int64),
@@ -198,11 +198,12 @@ class Tokens:
         )
 
     def boundary_tax(self, *prompts: Sequence[int]) -> Tax:
-        """The boundary tax of several prompts, and all their tokens."""
+        """The boundary tax of several prompts, and their number of tokens."""
         return sum(map(self.boundary_tokens, prompts)), sum(map(len, prompts))
 
     def boundary_tokens(self, ids: Sequence[int]) -> int:
-        """The boundary tax: how many tokens of a prompt its text, tokenised at once, would not have."""
+        """The boundary tax: how many of a prompt's tokens would not occur if its text were tokenised at
+        once."""
         around, last = self._chat, len(ids) - len(self._chat.closing)
         if (tuple(ids[: len(around.opening)]), tuple(ids[last:])) != (around.opening, around.closing):
             around, last = self._bare, len(ids)  # a prompt without the chat template
@@ -210,5 +211,5 @@ class Tokens:
         text = around.tail + self._text(body) + around.head
         if around.spaced and not text.startswith(" "):
             text = f" {text}"
-        wrapped = self.encode(around.tail) + self.encode(around.head)
-        return (Counter(body) + Counter(wrapped) - Counter(self.encode(text))).total()
+        edges = self.encode(around.tail) + self.encode(around.head)
+        return (Counter(body) + Counter(edges) - Counter(self.encode(text))).total()

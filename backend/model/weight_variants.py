@@ -1,10 +1,9 @@
 """Agents that run on other weights of one architecture.
 
-A cache is its weights' own: what an agent with other weights wrote is read by the others from a cache that
-their weights would not have computed, and the request's cache comes from the lab's model whoever reads it.
-(DroidSpeak studies which layers of a fine-tuned model's cache a base model may take; KVCOMM asks for the
-same architecture.) Dense, the reference, reads every agent's prompt with that agent's own weights, so the
-difference from dense holds the error of the weights beside the error of the context.
+A cache depends on its weights: an answer's cache comes from its writer's weights, and the request's cache
+from the lab's model, whatever weights the reader has. (DroidSpeak studies which layers of a fine-tuned
+model's cache a base model can use; KVCOMM requires the same architecture.) Dense, the reference, reads every
+prompt with the reading agent's own weights, so a difference from dense includes the error of the weights.
 """
 
 import torch
@@ -17,7 +16,7 @@ def check_sibling(own: LoadedModel, other: LoadedModel, name: str) -> None:
     """Refuse weights whose caches do not fit the lab's model.
 
     Raises:
-        ModelError: the two differ in what a cache is made of or in how text becomes tokens.
+        ModelError: the two differ in the shape of caches, the rotation of keys or the tokenizer.
     """
     a, b = own.info, other.info
     facts: list[tuple[str, object, object]] = [
@@ -27,7 +26,7 @@ def check_sibling(own: LoadedModel, other: LoadedModel, name: str) -> None:
             ("vocabulary", "vocabulary"), ("number type", "dtype"), ("device", "device"),
         )
     ]  # fmt: skip
-    differ = [f"{words} {theirs} instead of {ours}" for words, ours, theirs in facts if ours != theirs]
+    differ = [f"{words} {value} instead of {base}" for words, base, value in facts if base != value]
     if own.tokens.tokenizer.get_vocab() != other.tokens.tokenizer.get_vocab():
         differ.append("another tokenizer")
     elif (own.tokens.opening, own.tokens.closing) != (other.tokens.opening, other.tokens.closing):

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from backend.base.ranges import check_choice, check_ranges
 from backend.base.serialization import from_json
-from backend.base.text import added
+from backend.base.text import sum_taxes
 from backend.records.model_info import ModelInfo
 from backend.records.prompt import Taxed
 from backend.records.request import MethodChoice
@@ -250,5 +250,5 @@ def record_of_rows(
     return HypothesesRecord(
         request, model, tolerance, items("live", LiveStep), items("pinned", PinnedStep),
         items("candidates", Candidate), items("reruns", Rerun), tuple(moved),
-        boundary_tax=added(row.get("boundary_tax") for row in episodes),
+        boundary_tax=sum_taxes(row.get("boundary_tax") for row in episodes),
     )  # fmt: skip

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from backend.base.errors import RecordError
 from backend.base.serialization import Saved
-from backend.base.text import Tax, added
+from backend.base.text import Tax, sum_taxes
 from backend.records.familiarity import Familiarity
 from backend.records.model_info import ModelInfo
 from backend.records.pools import PoolState, PoolView
@@ -320,7 +320,7 @@ class RunRecord(Saved):
         """Boundary tokens of dense's prompts, and all their tokens; None in records of earlier versions."""
         prompts = [self.prompts[o.prompt] for o in self.outcomes if o.method == self.labels[0]]
         counts = [(p.boundary_tokens, len(p.token_ids)) for p in prompts]
-        return added(None if taxed is None else (taxed, total) for taxed, total in counts)
+        return sum_taxes(None if taxed is None else (taxed, total) for taxed, total in counts)
 
     def save(self, path: Path) -> Path:
         """Write the record to one file."""

@@ -80,7 +80,7 @@ def pool_view(state: PoolState, method: Method, log: SampleLog, sample: Sample |
             small, square, count = offset.spread
             small_count, squares, elements = small_count + small, squares + square, elements + count
             stored = method.stored(anchor, agent)
-            anchor_bytes += stored.seen.bytes if stored else offset.bytes
+            anchor_bytes += stored.offsets.bytes if stored else offset.bytes
             if stored:
                 squared_error = squared_error + stored.squared_error
                 largest = max(largest, stored.largest)

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backend.base.cancel import drained, stop_if, stoppable
+from backend.base.cancel import drain, stop_if, stoppable
 from backend.base.clock import Clock
 from backend.base.errors import OptionError
 from backend.cache.samples import PromptInContext
@@ -339,7 +339,7 @@ class _Revision:
             steps = self._engine(agent).decode_steps(
                 [row.prefill for row in agent_rows], decoding, context=own_context(agent)
             )
-            for row, decoded in zip(agent_rows, drained(stoppable(steps, self.cancel, STOPPED)), strict=True):
+            for row, decoded in zip(agent_rows, drain(stoppable(steps, self.cancel, STOPPED)), strict=True):
                 row.decoded = self.reading.decoded[self._key(row)] = decoded
 
     def _key(self, row: PromptRun) -> tuple[int, bytes]:

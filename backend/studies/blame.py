@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backend.base.cancel import Cancel, drained, stop_if, stoppable
+from backend.base.cancel import Cancel, drain, stop_if, stoppable
 from backend.base.clock import Clock
 from backend.base.errors import OptionError
 from backend.base.ranges import check_ranges
@@ -210,7 +210,7 @@ class Mixed:
         prefills = [self.read(parts) for parts in sets]
         odds = self._log_odds(prefills).tolist()
         steps = self.engine.decode_steps(prefills, self.decoding, context=own_context(self.prompt.agent))
-        decoded = drained(stoppable(steps, cancel, KEPT))
+        decoded = drain(stoppable(steps, cancel, KEPT))
         return [self._trial(*row) for row in zip(sets, (d.ids for d in decoded), odds, strict=True)]
 
     def _log_odds(self, prefills: Sequence[Prefill]) -> Tensor:

@@ -28,7 +28,7 @@ from backend.engine.prefill import Prefill
 from backend.methods.base import Arrived
 from backend.methods.kvlink import RATES
 from backend.methods.registry import make_options, method_class, option_fields
-from backend.model.adapters import adapted
+from backend.model.adapters import adapt
 from backend.model.link_tokens import Links
 from backend.model.load import LoadedModel
 from backend.prompts.scoring import extract_answer, right
@@ -184,7 +184,7 @@ def document_study(model: LoadedModel, request: DocumentRequest) -> Iterator[Pro
     Raises:
         ModelError: no such weights belong to the model.
     """
-    models = [model, *(adapted(model, name) for name in request.weights)]
+    models = [model, *(adapt(model, name) for name in request.weights)]
     rows: list[dict[str, Any]] = []
     for new_rows, event in ask_missing(models, request.questions, request.seed, batch=SMALL_BATCH):
         rows += new_rows

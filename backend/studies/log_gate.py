@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from backend.base.errors import LabError
-from backend.base.text import Tax, added
+from backend.base.text import Tax, sum_taxes
 from backend.logs.calls import Call
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
@@ -46,7 +46,7 @@ def log_gate(
             record = replace(record, rows=tuple(rows))
             if record.limits[0] > request.max_flips or record.verdict == "at most":
                 break
-    yield replace(record, rows=tuple(rows), boundary_tax=added(taxes))
+    yield replace(record, rows=tuple(rows), boundary_tax=sum_taxes(taxes))
 
 
 def flipped(dense: Outcome, other: Outcome) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from backend.base.errors import LabError
-from backend.base.text import Tax, added
+from backend.base.text import Tax, sum_taxes
 from backend.cache.norms import kl
 from backend.engine.decoding import Decoded
 from backend.logs.advice import Advice
@@ -104,7 +104,8 @@ def read_log(
             rows.append(row)
     yield ReadingRecord(
         request, model.info, len(calls), logged.warmed, spent >= request.most_tokens, tuple(refused),
-        tuple(rows), proposed=trials.proposed if trials else (), laid=tuple(laid), boundary_tax=added(taxes),
+        tuple(rows), proposed=trials.proposed if trials else (), laid=tuple(laid),
+        boundary_tax=sum_taxes(taxes),
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from scipy import stats
 
 from backend.base.statistics import NOTHING, Share, bootstrap, clustered, mean_and_half, share
-from backend.base.text import Tax, added
+from backend.base.text import Tax, sum_taxes
 from backend.records.judge import NONE_TAKEN, Change
 from backend.records.sweep import Cell, SweepLine
 from backend.sweeps.rows import Row
@@ -51,7 +51,7 @@ def summarise(result: SweepDone) -> tuple[SweepLine, ...]:
 
 def boundary_tax(result: SweepDone) -> Tax | None:
     """The tax on dense's prompts: dense is the first line of every cell."""
-    return added(row.boundary_tax for rows in _dense(by_line(result)).values() for row in rows)
+    return sum_taxes(row.boundary_tax for rows in _dense(by_line(result)).values() for row in rows)
 
 
 def problem_of(row: Row) -> tuple[int, int]:

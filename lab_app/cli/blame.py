@@ -5,7 +5,7 @@ from typing import Any
 from typer import Argument, Option
 
 from backend.base.errors import OptionError
-from backend.base.text import added, boundary_words
+from backend.base.text import boundary_words, sum_taxes
 from lab_app.cli.common import (
     Device,
     DeviceMap,
@@ -76,7 +76,7 @@ def blame(
             "preset": scenario.pipeline.name, "method": method, "warmup": warmup, "sent": sent,
             "passes": passes, "most_parts": most_parts, "draws": draws, "seed": seed,
             "share": share, "model": as_json(loaded.info), "versions": versions(), "summary": lines,
-            "boundary_tax": added(r.boundary_tax for r in records),
+            "boundary_tax": sum_taxes(r.boundary_tax for r in records),
             "problems": [_row(record) for record in records],
         }  # fmt: skip
         write_json(out, report)
@@ -92,7 +92,7 @@ def blame(
                 tell(f"{sent} requests sent, {len(records)} of {problems} changed answers looked into")
     lines = write()
     print(f"{sent} requests sent; {len(records)} changed answers looked into, summary in {out}")
-    print_lines(boundary_words(added(record.boundary_tax for record in records)))
+    print_lines(boundary_words(sum_taxes(record.boundary_tax for record in records)))
     for line in lines:
         low, high = line["interval"]
         print(f"{line['what']:<60} {line['count']:>3} of {line['of']:<3} ({low:.0%} to {high:.0%})")

@@ -31,7 +31,7 @@ from lab_app.ui.first_runs import first_run
 from viz.base.figure import card_html
 from viz.base.format import clip
 from viz.base.html import joined
-from viz.judge.verdict_grid import baseline, grid_html, picks_html, repaired, sentence, tone
+from viz.judge.verdict_grid import baseline, grid_html, picks_html, remedy, sentence, tone
 from viz.pages.tour import describe_step
 from viz.run.comparison import comparison_html
 from viz.run.report import data_script, report_html
@@ -200,7 +200,7 @@ def add_pages(site: Site) -> None:
     if (judged := first_run(folder, "judge")) is not None:
         row, request = judged.row, judged.request
         card = verdict_card(
-            sentence(row, request), tone(row), row.notes, baseline(row), repaired(row, request),
+            sentence(row, request), tone(row), row.notes, baseline(row), remedy(row, request),
             judge.factline(request),
         )  # fmt: skip
         body = joined([Markup(card), grid_html(row, request), picks_html(row, request)])

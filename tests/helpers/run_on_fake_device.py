@@ -28,7 +28,7 @@ from backend.cache.row_arena import Arena, ArenaOffset
 from backend.cache.samples import SampleLog
 from backend.engine.cuda_graph import FixedPass
 from backend.engine.engine import Engine
-from backend.engine.prefetch import prefetched
+from backend.engine.prefetch import prefetch
 from backend.methods.base import Method
 from backend.methods.plan import Reuse, Term
 from backend.methods.registry import method_class, method_names
@@ -142,7 +142,7 @@ def on_their_way() -> dict[str, Any]:
             yield Reuse(base, tuple(terms))
 
     same = True
-    for number, blend in enumerate(prefetched(blends())):
+    for number, blend in enumerate(prefetch(blends())):
         told.append(f"there {number}")
         for term, was in zip(blend.terms, offsets[number], strict=True):
             same &= term.offset.rows.arena is blend.terms[0].offset.rows.arena

@@ -130,7 +130,7 @@ def of_judge() -> Iterator[Any]:
     row, request = judged.rows[0], judged.request
     for draw in (
         verdict_grid.sentence,
-        verdict_grid.repaired,
+        verdict_grid.remedy,
         verdict_grid.grid_html,
         verdict_grid.picks_html,
     ):

@@ -30,8 +30,8 @@ def rank_correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float | 
     """Spearman's rho, ties sharing their mean rank; None where one side is constant."""
 
     def ranks(x: NDArray[np.float64]) -> NDArray[np.float64]:
-        _, where, counts = np.unique(x, return_inverse=True, return_counts=True)
-        return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[where])
+        _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
+        return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[inverse])
 
     if len(a) < FEWEST or np.ptp(a) == 0 or np.ptp(b) == 0:
         return None

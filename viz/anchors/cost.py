@@ -59,20 +59,20 @@ def times(record: AnchorCost) -> FigureView:
     """Milliseconds of each step by anchors, at the longest length (Table A.5); the table has all lengths."""
     drawing = figure(300)
     counts, lengths = record.request.anchors, record.request.lengths
-    known = [part for part in PARTS if not np.isnan(_of(record, part[0])).all()]
-    for name, label, slot, dash in known:
-        spent, hover = _of(record, name)[:, -1], "%{x} anchors: %{y:.3g} ms"
-        curve(drawing, list(counts), spent, label, SLOT_COLOURS[slot], dash=dash, hover=hover)
+    parts = [part for part in PARTS if not np.isnan(_of(record, part[0])).all()]
+    for name, label, slot, dash in parts:
+        values, hover = _of(record, name)[:, -1], "%{x} anchors: %{y:.3g} ms"
+        curve(drawing, list(counts), values, label, SLOT_COLOURS[slot], dash=dash, hover=hover)
     drawing.update_layout(
         xaxis={"title": f"anchors of {lengths[-1]:,} tokens", "rangemode": "tozero"},
         yaxis={"title": "milliseconds (log scale)", "type": "log"},
         legend={"y": 1.02},
     )
-    small, whole, mixed = (float(_of(record, name)[-1, -1]) for name in ("match_ms", "match_kv_ms", "mix_ms"))
+    embed, kv, mix = (float(_of(record, name)[-1, -1]) for name in ("match_ms", "match_kv_ms", "mix_ms"))
     finding = (
         f"Matching against {plural(counts[-1], 'anchor')} of {lengths[-1]:,} tokens takes "
-        f"{milliseconds(small)} by embeddings and {milliseconds(whole)} by whole KV ({ratio(whole, small)}); "
-        f"mixing takes {milliseconds(mixed)}."
+        f"{milliseconds(embed)} by embeddings and {milliseconds(kv)} by whole KV ({ratio(kv, embed)}); "
+        f"mixing takes {milliseconds(mix)}."
     )
     how = (
         f"The best of a few repetitions of the lab’s own code on {record.model.device} in "
@@ -93,24 +93,24 @@ def moving(record: AnchorCost) -> FigureView:
     title = "What does offloading cost?"
     columns = ("anchors", "length (tokens)", "moved (bytes)", "time (ms)", "GiB per second")
     if np.isnan(record.move_ms).all():
-        why = (
+        reason = (
             f"The model runs on {record.model.device}: offsets already lie in main memory, so there is "
             "nothing to move."
         )
-        return empty_view("cost_moving", title, why, columns)
+        return empty_view("cost_moving", title, reason, columns)
     counts, lengths = record.request.anchors, record.request.lengths
     drawing = figure(300)
     rows = []
     for index, tokens in enumerate(lengths):
-        moved = np.array(counts) * tokens * record.model.kv_bytes_per_token
-        spent = record.move_ms[:, index]
+        sizes = np.array(counts) * tokens * record.model.kv_bytes_per_token
+        times = record.move_ms[:, index]
         curve(
-            drawing, moved / 2**20, spent, f"{tokens:,} tokens", SLOT_COLOURS[index % 6],
+            drawing, sizes / 2**20, times, f"{tokens:,} tokens", SLOT_COLOURS[index % 6],
             dash=DASHES[index % 7], hover="%{x:.3g} MiB: %{y:.3g} ms",
         )  # fmt: skip
         rows += [
             (count, tokens, int(b), number_(ms), number_(b / 2**30 / (ms / 1e3)))
-            for count, b, ms in zip(counts, moved, spent, strict=True)
+            for count, b, ms in zip(counts, sizes, times, strict=True)
         ]
     drawing.update_layout(
         xaxis={"title": "offsets moved (MiB)", "rangemode": "tozero"},

@@ -1,4 +1,4 @@
-"""The gate's decision in words: what was compared, how it came out, and what follows (KVCOMM, Eq. 5)."""
+"""The gate's decision in words: the comparison, its result and the verdict (KVCOMM, Eq. 5)."""
 
 import math
 
@@ -9,39 +9,39 @@ from viz.base.format import plural
 from viz.base.html import render
 
 
-def told_apart(a: float, b: float) -> tuple[str, str]:
-    """Two numbers with as many decimals, at least two, as it takes to see which is larger."""
+def distinct(a: float, b: float) -> tuple[str, str]:
+    """Two numbers with enough decimals, at least two, to show which is larger."""
     for digits in range(2, 18):
-        shown = f"{a:.{digits}f}", f"{b:.{digits}f}"
-        if a == b or shown[0] != shown[1]:
-            return shown
+        pair = f"{a:.{digits}f}", f"{b:.{digits}f}"
+        if a == b or pair[0] != pair[1]:
+            return pair
     return repr(a), repr(b)
 
 
 def decision_words(gate: GateDecision) -> tuple[str, ...]:
-    """Sentences: the candidates, the comparison, the verdict. The last one always states the decision."""
+    """Sentences: the candidates, the comparison, the verdict. The last one states the decision."""
     verdict = (
         "So it is shared: its KV may be copied and corrected."
         if gate.shareable
         else "So it is computed: the prompt is read afresh"
         + ("." if gate.rule == "no pool" else ", and this text becomes an anchor.")
     )
-    held = f"This text has {plural(gate.tokens, 'token')}; the pool held {plural(gate.pool_size, 'anchor')}"
+    intro = f"This text has {plural(gate.tokens, 'token')}; the pool held {plural(gate.pool_size, 'anchor')}"
     if gate.entropy is None or gate.threshold is None:
-        why = {
+        reason = {
             "no pool": "The pool may hold no anchors, so nothing can be shared.",
             "empty pool": "There is nothing to compare it with.",
             "longer than every anchor": "None is long enough: an offset is needed for each of its tokens.",
             "too few anchors": "As shipped, the public code wants at least two that are long enough.",
         }.get(gate.rule, gate.reason)
         long_enough = f", {gate.eligible} of them long enough." if gate.pool_size else "."
-        return held + long_enough, why, verdict
+        return intro + long_enough, reason, verdict
     count = gate.eligible
-    entropy, threshold = told_apart(gate.entropy, gate.threshold)
+    entropy, threshold = distinct(gate.entropy, gate.threshold)
     within = gate.entropy <= gate.threshold
     alike = f", as if {math.exp(gate.entropy):.2f} of them weighed alike" if count > 1 else ""
     sentences = [
-        f"{held}, {count} of them at least as long.",
+        f"{intro}, {count} of them at least as long.",
         f"The entropy of their weights is {entropy} nats{alike}.",
         f"That is {'within' if within else 'over'} the {threshold} nats that are allowed: "
         + ("the weight is on few enough of them." if within else "no anchor stands out enough."),
@@ -58,7 +58,7 @@ def decision_words(gate: GateDecision) -> tuple[str, ...]:
 
 
 def decision_panel(record: RunRecord, agent: int, method: str) -> Panel:
-    """Every placeholder's decision in words, and what the agent did in the end."""
+    """Every placeholder's decision in words, and the agent's outcome."""
     title = "What did the gate say, in words?"
     outcome = record.outcome(agent, method)
     refused = [

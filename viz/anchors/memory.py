@@ -1,4 +1,4 @@
-"""What anchors take in memory, by their number and length, and what packing them costs (Fig. A.1, 6.4.5)."""
+"""Memory of anchors by their number and length, and the cost of packing (Fig. A.1, 6.4.5)."""
 
 from typing import Any
 
@@ -33,21 +33,21 @@ def memory_by_pool(record: RunRecord, method: str) -> FigureView:
         return empty_view("memory_by_pool", title, NO_VIEW, columns)
     pipeline = record.request.pipeline
     names = [plot_text(words.segment_words(pipeline, p.placeholder)) for p, _ in pools]
-    base, raw, kept = (
+    base, raw, stored = (
         np.array([int(getattr(v, part).sum()) for _, v in pools])
         for part in ("base_bytes", "offset_bytes", "stored_bytes")
     )
     drawing = figure(100 + 34 * len(pools), margin={"t": 34, "r": 90}, barmode="stack", bargap=0.35)
     for label, amount, colour, pattern in (
         ("base KV and descriptors", base, METHOD_COLOURS[0], ""),
-        ("offsets as kept", kept, ACTION_COLOURS[2], "/"),
+        ("offsets as kept", stored, ACTION_COLOURS[2], "/"),
     ):
         drawing.add_bar(
             y=names, x=amount / 2**20, orientation="h", name=label,
             marker={"color": colour, "pattern": hatch(pattern)},
             hovertemplate=f"%{{y}}<br>{label}: %{{x:.3g}} MiB<extra></extra>",
         )  # fmt: skip
-    packed = bool((kept != raw).any())
+    packed = bool((stored != raw).any())
     if packed:
         drawing.add_scatter(
             y=names, x=(base + raw) / 2**20, mode="markers", name="unpacked",
@@ -65,24 +65,26 @@ def memory_by_pool(record: RunRecord, method: str) -> FigureView:
         xaxis={"title": "MiB", "rangemode": "tozero"},
         yaxis={"autorange": "reversed", "showgrid": False, "ticks": ""},
     )
-    held, anchors = int((base + kept).sum()), sum(len(p.anchors) for p, _ in pools)
-    finding = f"{plural(anchors, 'anchor')} take {size(held)}, {percent(int(kept.sum()), held)} of it offsets"
+    total, anchors = int((base + stored).sum()), sum(len(p.anchors) for p, _ in pools)
+    finding = (
+        f"{plural(anchors, 'anchor')} take {size(total)}, {percent(int(stored.sum()), total)} of it offsets"
+    )
     if packed:
-        finding += f"; packing keeps {percent(int(kept.sum()), int(raw.sum()))} of the offsets’ bytes"
+        finding += f"; packing keeps {percent(int(stored.sum()), int(raw.sum()))} of the offsets’ bytes"
     how = (
         "One bar per placeholder’s pool. An anchor keeps its own KV and, for every agent that read it, an "
-        "offset of its tokens and of the template text behind it. " + _placed(record, method, pools)
+        "offset of its tokens and of the template text behind it. " + _place_words(record, method, pools)
     )
     rows = tuple(
-        (p.placeholder, len(p.anchors), sum(p.lengths), int(base[i]), int(raw[i]), int(kept[i]),
+        (p.placeholder, len(p.anchors), sum(p.lengths), int(base[i]), int(raw[i]), int(stored[i]),
          p.budget_bytes or None, len(v.away))
         for i, (p, v) in enumerate(pools)
     )  # fmt: skip
     return FigureView("memory_by_pool", title, how, finding + ".", drawing, columns, rows)
 
 
-def _placed(record: RunRecord, method: str, pools: list[tuple[PoolState, PoolView]]) -> str:
-    """Where the offsets wait, when the method was asked to move some."""
+def _place_words(record: RunRecord, method: str, pools: list[tuple[PoolState, PoolView]]) -> str:
+    """Where the offsets are stored, if the method was configured to move some."""
     on_device = next((m.options.get("on_device", 0) for m in record.request.methods if m.label == method), 0)
     if not on_device:
         return ""
@@ -103,10 +105,10 @@ def memory_by_length(record: RunRecord, method: str) -> FigureView:
     rows: list[tuple[Any, ...]] = []
     drawing = figure(300)
     for pool, view in pools:
-        held = view.base_bytes + view.stored_bytes
+        sizes = view.base_bytes + view.stored_bytes
         own_rows = [
             (pool.placeholder, number_, tokens, len(agents), int(b), round(int(b) / max(1, tokens), 1))
-            for number_, tokens, agents, b in zip(pool.anchors, pool.lengths, view.agents, held, strict=True)
+            for number_, tokens, agents, b in zip(pool.anchors, pool.lengths, view.agents, sizes, strict=True)
         ]
         slot = colours.get(pool.placeholder, 0)
         drawing.add_scatter(
@@ -150,30 +152,30 @@ def codec_view(record: RunRecord, method: str) -> FigureView:
         "placeholder", "kind", "layer", "offset size (RMS)", "error as kept (RMS)", "share under 0.1",
     )  # fmt: skip
     pools = pools_of(record, method)
-    seen = [(p, v) for p, v in pools if v.offset_bytes.any()]
-    if not seen:
+    pairs = [(p, v) for p, v in pools if v.offset_bytes.any()]
+    if not pairs:
         return empty_view("codec", title, NO_VIEW if not pools else "No offset was seen yet.", columns)
-    layers = seen[0][1].small.shape[1]
+    layers = pairs[0][1].small.shape[1]
     drawing = figure(320)
     two_panels(drawing)
-    weight = np.array([float(v.offset_bytes.sum()) for _, v in seen])
-    codec = seen[0][0].codec
+    weight = np.array([float(v.offset_bytes.sum()) for _, v in pairs])
+    codec = pairs[0][0].codec
     for axis, row in (("", 0), ("2", 1)):
         for label, part, colour, dash in (
             ("offset", "offset_size", ACTION_COLOURS[2], "solid"),
             ("error as kept", "stored_error", "#c0564a", "dash"),
         ):
-            squares = np.stack([getattr(v, part)[row] ** 2 for _, v in seen])
+            squares = np.stack([getattr(v, part)[row] ** 2 for _, v in pairs])
             size = np.sqrt(np.average(squares, axis=0, weights=weight))
             layer_curve(drawing, axis, size, label, colour, dash=dash, size=5, digits=".4g")
     layer_axes(drawing, layers, "root mean square of an element")
-    small = np.average(np.stack([v.small for _, v in seen]), axis=0, weights=weight)
+    small = np.average(np.stack([v.small for _, v in pairs]), axis=0, weights=weight)
     beyond = small[:, 1:].mean() if layers > 1 else small.mean()
-    largest = max(v.largest_error for _, v in seen)
-    share = percent(sum(int(v.stored_bytes.sum()) for _, v in seen), int(weight.sum()))
+    largest = max(v.largest_error for _, v in pairs)
+    share = percent(sum(int(v.stored_bytes.sum()) for _, v in pairs), int(weight.sum()))
     if codec == "half" and not largest:
-        codec = "none"  # the model's own numbers have 16 bits: nothing was packed
-    kept = {
+        codec = "none"  # the model's offsets have 16 bits already: nothing was packed
+    codec_text = {
         "none": "offsets are kept as they were computed",
         "half": f"kept in half precision in {share} of the bytes (largest error {number(largest)})",
         "lossless": f"kept without loss in {share} of the bytes (largest error {number(largest)})",
@@ -181,7 +183,7 @@ def codec_view(record: RunRecord, method: str) -> FigureView:
     }.get(codec, f"kept by {codec}")
     finding = (
         f"{percent(100 * float(small.mean()), 100)} of the offset elements are under 0.1 in size, "
-        f"{percent(100 * float(beyond), 100)} without layer 0, whose offsets are zero; {kept}."
+        f"{percent(100 * float(beyond), 100)} without layer 0, whose offsets are zero; {codec_text}."
     )
     how = (
         "Keys position-free. The paper reports about half under 0.1 on its models; the share depends on how "
@@ -191,7 +193,7 @@ def codec_view(record: RunRecord, method: str) -> FigureView:
         (p.placeholder, kind, layer, *(
             round(float(getattr(v, part)[row, layer]), 7) for part in ("offset_size", "stored_error", "small")
         ))
-        for p, v in seen
+        for p, v in pairs
         for row, kind in enumerate(("keys", "values"))
         for layer in range(layers)
     )  # fmt: skip

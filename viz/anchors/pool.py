@@ -1,4 +1,4 @@
-"""What KVCOMM decided and on what ground: the gate, the anchors' weights, the pools."""
+"""KVCOMM's decisions and their reasons: the gate, the anchors' weights, the pools."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def _gate_title(record: RunRecord, method: str) -> str:
 
 
 def gate_view(record: RunRecord, agent: int, method: str) -> FigureView:
-    """Per placeholder: how evenly the anchors weigh, against the most that is allowed."""
+    """Per placeholder: the entropy of the anchors' weights beside the gate's threshold."""
     title = _gate_title(record, method)
     columns = (
         "placeholder",
@@ -42,13 +42,13 @@ def gate_view(record: RunRecord, agent: int, method: str) -> FigureView:
     pipeline = record.request.pipeline
     labels = [plot_text(words.segment_words(pipeline, g.placeholder)) for g in gates]
     drawing = figure(90 + 46 * len(gates), margin={"t": 34, "r": 150})
-    for share, shown in ((True, "shared"), (False, "computed")):
+    for share, decision in ((True, "shared"), (False, "computed")):
         rows = [i for i, g in enumerate(gates) if g.shareable is share and g.entropy is not None]
         drawing.add_bar(
             y=[labels[i] for i in rows],
             x=[gates[i].entropy for i in rows],
             orientation="h",
-            name=shown,
+            name=decision,
             width=0.5,
             marker={
                 "color": ACTION_COLOURS[2 if share else 0],
@@ -58,10 +58,10 @@ def gate_view(record: RunRecord, agent: int, method: str) -> FigureView:
             opacity=1 if share else 0.75,
             hovertemplate="%{y}<br>entropy %{x:.3f} nats<extra></extra>",
         )
-    marked = [i for i, g in enumerate(gates) if g.threshold is not None]
+    thresholds = [i for i, g in enumerate(gates) if g.threshold is not None]
     drawing.add_scatter(
-        y=[labels[i] for i in marked],
-        x=[gates[i].threshold for i in marked],
+        y=[labels[i] for i in thresholds],
+        x=[gates[i].threshold for i in thresholds],
         mode="markers",
         name="threshold",
         marker={"symbol": "line-ns", "size": 26, "line": {"width": 2.5, "color": "#c0564a"}},
@@ -90,8 +90,8 @@ def gate_view(record: RunRecord, agent: int, method: str) -> FigureView:
             "ticks": "",
         },
     )
-    passed = sum(g.shareable for g in gates)
-    finding = f"The gate shares {passed} of {words.plural(len(gates), 'placeholder')}"
+    shared = sum(g.shareable for g in gates)
+    finding = f"The gate shares {shared} of {words.plural(len(gates), 'placeholder')}"
     first = next((g for g in gates if not g.shareable), None)
     finding += (
         f"; {words.segment_words(pipeline, first.placeholder)}: {_lower(first.reason)}" if first else "."
@@ -129,7 +129,7 @@ def _decision(gate: GateDecision) -> str:
 
 
 def weights_view(record: RunRecord, agent: int, method: str) -> FigureView:
-    """Which earlier texts the gate weighed; the mix itself has weights of its own, token by token."""
+    """The anchors' weights at the gate; the mix has weights of its own, token by token."""
     title = "Which earlier texts does the gate compare this one with?"
     columns = ("placeholder", "anchor", "gate weight (share)", "distance", "anchor text")
     gates = [g for g in record.outcome(agent, method).gate if g.weights]
@@ -149,15 +149,15 @@ def weights_view(record: RunRecord, agent: int, method: str) -> FigureView:
                 )
             )
     per_gate = max(3, MAX_BARS // len(gates))
-    shown = [r for g in gates for r in [r for r in rows if r[0] == g.placeholder][:per_gate]]
-    drawing = figure(80 + 24 * len(shown), margin={"t": 30, "r": 24, "l": 10}, bargap=0.25)
-    names = [f"{plot_text(words.clip(r[4], 44))}  #{r[1]}" for r in shown]
-    keys = [f"{r[0]}:{r[1]}" for r in shown]
+    bars = [r for g in gates for r in [r for r in rows if r[0] == g.placeholder][:per_gate]]
+    drawing = figure(80 + 24 * len(bars), margin={"t": 30, "r": 24, "l": 10}, bargap=0.25)
+    names = [f"{plot_text(words.clip(r[4], 44))}  #{r[1]}" for r in bars]
+    keys = [f"{r[0]}:{r[1]}" for r in bars]
     for gate in gates:
-        picked = [i for i, r in enumerate(shown) if r[0] == gate.placeholder]
+        indices = [i for i, r in enumerate(bars) if r[0] == gate.placeholder]
         drawing.add_bar(
-            y=[keys[i] for i in picked],
-            x=[shown[i][2] for i in picked],
+            y=[keys[i] for i in indices],
+            x=[bars[i][2] for i in indices],
             orientation="h",
             name=plot_text(words.segment_words(pipeline, gate.placeholder))
             + ("" if gate.shareable else " (not shared)"),
@@ -165,10 +165,10 @@ def weights_view(record: RunRecord, agent: int, method: str) -> FigureView:
                 "color": SLOT_COLOURS[colours.get(gate.placeholder, 0)],
                 "pattern": hatch("" if gate.shareable else "x"),
             },
-            text=[number(shown[i][2], 2) for i in picked],
+            text=[number(bars[i][2], 2) for i in indices],
             textposition="outside",
             cliponaxis=False,
-            customdata=[[names[i], number(shown[i][3])] for i in picked],
+            customdata=[[names[i], number(bars[i][3])] for i in indices],
             hovertemplate="%{customdata[0]}<br>weight %{x:.3f}, distance %{customdata[1]}<extra></extra>",
         )
     drawing.update_layout(
@@ -193,14 +193,14 @@ def weights_view(record: RunRecord, agent: int, method: str) -> FigureView:
     if mixes:
         heaviest = sum(float(mix.keys_by_token.max(axis=0).mean()) for mix in mixes) / len(mixes)
         finding += f" In the mix, the heaviest anchor of a token holds {number(heaviest, 2)} on average."
-    cut = (
+    note = (
         f" Only the {per_gate} heaviest of each placeholder are drawn; the CSV has all."
-        if len(shown) < len(rows)
+        if len(bars) < len(rows)
         else ""
     )
     how = (
         "Nearer earlier texts weigh more. These weights decide whether the text is shared; the offsets are "
-        "mixed by weights of their own, token by token (next figure)." + cut
+        "mixed by weights of their own, token by token (next figure)." + note
     )
     return FigureView("weights", title, how, finding, drawing, columns, tuple(rows))
 
@@ -212,28 +212,28 @@ def pool_table(record: RunRecord, method: str) -> Markup:
 
 
 def _anchors(record: RunRecord, pool: PoolState) -> list[tuple[Any, ...]]:
-    """A row for each anchor: number, tokens, uses, who saw its offset, bytes, start of its text."""
+    """A row for each anchor: number, tokens, uses, agents with its offset, bytes, start of its text."""
     view = next(
         (v for v in record.pool_views if (v.method, v.placeholder) == (pool.method, pool.placeholder)), None
     )
-    known: list[tuple[str, str]] = [(words.NONE, words.NONE)] * len(pool.anchors)
+    details: list[tuple[str, str]] = [(words.NONE, words.NONE)] * len(pool.anchors)
     if view is not None:
-        held = view.base_bytes + view.stored_bytes
-        known = [
+        sizes = view.base_bytes + view.stored_bytes
+        details = [
             (
                 words.listing(words.agent_name(record.request.pipeline, a) for a in agents) or "nobody yet",
                 words.size(int(b)) + (" (offsets in main memory)" if n in view.away else ""),
             )
-            for n, agents, b in zip(pool.anchors, view.agents, held, strict=True)
+            for n, agents, b in zip(pool.anchors, view.agents, sizes, strict=True)
         ]
-    own = view.sample if view is not None else None
+    current = view.sample if view is not None else None
     texts = [
-        words.clip(preview, 140) + (" (this run’s text)" if n == own else "")
+        words.clip(preview, 140) + (" (this run’s text)" if n == current else "")
         for n, preview in zip(pool.anchors, pool.previews, strict=False)
     ]
     return [
-        (n, length, uses, *seen, text)
-        for n, length, uses, seen, text in zip(
-            pool.anchors, pool.lengths, pool.uses, known, texts, strict=False
+        (n, length, uses, *detail, text)
+        for n, length, uses, detail, text in zip(
+            pool.anchors, pool.lengths, pool.uses, details, texts, strict=False
         )
     ]

@@ -13,7 +13,7 @@ from viz.base.format import number, plot_text, plural
 from viz.base.subplots import span_words, two_panels
 from viz.base.theme import MAGNITUDE
 
-MAX_ROWS = 16  # anchors drawn; the lightest others are summed into one row
+MAX_ROWS = 16  # anchors drawn; the lightest are summed into one row
 SAME = 1e-6
 Floats = NDArray[np.float32]
 
@@ -22,17 +22,17 @@ def weights_by_token(record: RunRecord, agent: int, method: str, span: str | Non
     """How each token of a segment mixes the anchors' offsets."""
     title = "Do all tokens trust the same anchor?"
     columns = ("segment", "kind", "anchor", "first token", "tokens in column", "weight (share)")
-    chosen = _chosen(record, agent, method, span)
-    if isinstance(chosen, str):
-        return empty_view("weights_by_token", title, chosen, columns)
-    outcome, mix, name = chosen
+    selection = _select(record, agent, method, span)
+    if isinstance(selection, str):
+        return empty_view("weights_by_token", title, selection, columns)
+    outcome, mix, name = selection
     prompt = words.prompt_of(record, outcome)
     sides = _sides(mix.keys_by_token, mix.values_by_token)
-    drawing, labels, kept = _frame(mix, len(sides))
+    drawing, labels, top = _frame(mix, len(sides))
     rows: list[tuple[Any, ...]] = []
     width = 1
     for index, (kind, weights) in enumerate(sides):
-        pooled, starts, width = pool_columns(_rows(weights, kept))
+        pooled, starts, width = pool_columns(_rows(weights, top))
         places = starts + mix.start
         texts = [plot_text(words.token_name(prompt.texts[int(p)])) for p in places]
         _heatmap(drawing, index, pooled, places.astype(np.int32), labels, texts, sides, "token %{x} %{text}")
@@ -59,7 +59,7 @@ def weights_by_token(record: RunRecord, agent: int, method: str, span: str | Non
         "Each column is a token and adds up to 1: bright is the anchor whose offset it takes. "
         + ("" if len(sides) > 1 else "Keys and values have the same weights. ")
         + (f"One column shows the largest weight of {width} tokens. " if width > 1 else "")
-        + _rest(mix)
+        + _rows_note(mix)
     )
     return FigureView("weights_by_token", title, how, finding, drawing, columns, tuple(rows))
 
@@ -68,17 +68,17 @@ def weights_by_layer(record: RunRecord, agent: int, method: str, span: str | Non
     """The mean weight of each anchor at each layer."""
     title = "Does an anchor weigh more in some layers?"
     columns = ("segment", "kind", "anchor", "layer", "weight (share)")
-    chosen = _chosen(record, agent, method, span)
-    if isinstance(chosen, str):
-        return empty_view("weights_by_layer", title, chosen, columns)
-    _, mix, name = chosen
+    selection = _select(record, agent, method, span)
+    if isinstance(selection, str):
+        return empty_view("weights_by_layer", title, selection, columns)
+    _, mix, name = selection
     sides = _sides(mix.keys_by_layer, mix.values_by_layer)
-    drawing, labels, kept = _frame(mix, len(sides))
+    drawing, labels, top = _frame(mix, len(sides))
     layers = mix.keys_by_layer.shape[1]
     for index, (_, weights) in enumerate(sides):
         texts = [""] * layers
         _heatmap(
-            drawing, index, _rows(weights, kept), np.arange(layers, dtype=np.int32), labels, texts, sides,
+            drawing, index, _rows(weights, top), np.arange(layers, dtype=np.int32), labels, texts, sides,
             "layer %{x}",
         )  # fmt: skip
     ticks = {"title": "layer", "dtick": 1 if layers <= 16 else None}
@@ -90,7 +90,7 @@ def weights_by_layer(record: RunRecord, agent: int, method: str, span: str | Non
         else f"In {span_words(record, name)} an anchor’s weight moves by up to {number(spread, 2)} between "
         "layers."
     )
-    how = "Each column is a layer and adds up to 1; means over tokens, heads and channels. " + _rest(mix)
+    how = "Each column is a layer and adds up to 1; means over tokens, heads and channels. " + _rows_note(mix)
     rows = tuple(
         (name, kind, anchor, layer, round(float(weights[row, layer]), 6))
         for kind, weights in sides
@@ -101,62 +101,62 @@ def weights_by_layer(record: RunRecord, agent: int, method: str, span: str | Non
 
 
 def varies(by_layer: FigureView) -> bool:
-    """Does any anchor weigh differently at some layer? Under most profiles none does."""
+    """Whether any anchor's weight differs between layers; under most profiles none does."""
     weights: dict[tuple[Any, ...], set[float]] = {}
     for row in by_layer.rows:
         weights.setdefault(row[:3], set()).add(row[-1])
-    return any(max(found) - min(found) > SAME for found in weights.values())
+    return any(max(values) - min(values) > SAME for values in weights.values())
 
 
-def _chosen(record: RunRecord, agent: int, method: str, span: str | None) -> tuple[Outcome, Mix, str] | str:
+def _select(record: RunRecord, agent: int, method: str, span: str | None) -> tuple[Outcome, Mix, str] | str:
     """The outcome, the mix and the name of the segment to show, or why there is none."""
     outcome = record.outcome(agent, method)
     spans = {s.start: s for s in words.prompt_of(record, outcome).spans}
-    named = [(m, spans[m.start]) for m in outcome.mixes if m.start in spans]
-    if not named:
-        refused = any(not g.shareable for g in outcome.gate)
+    mixes = [(m, spans[m.start]) for m in outcome.mixes if m.start in spans]
+    if not mixes:
+        any_refused = any(not g.shareable for g in outcome.gate)
         return (
             "The gate refused a text of this prompt, so nothing was mixed; the bars above show what would "
             "have weighed."
-            if refused
+            if any_refused
             else "No offsets were mixed for this prompt, or their weights were not kept."
         )
-    wanted = [(m, s) for m, s in named if s.name == span]
-    if span is not None and not wanted:
+    matches = [(m, s) for m, s in mixes if s.name == span]
+    if span is not None and not matches:
         return "No offsets were mixed for this segment. Choose another segment, or the whole prompt."
-    usual = [(m, s) for m, s in named if s.kind == "placeholder"] or named
-    mix, place = (wanted or usual)[0]
+    usual = [(m, s) for m, s in mixes if s.kind == "placeholder"] or mixes
+    mix, place = (matches or usual)[0]
     return outcome, mix, place.name
 
 
 def _sides(keys: Floats, values: Floats) -> list[tuple[str, Floats]]:
-    """Keys and values, or both as one where they are alike."""
+    """Keys and values, or one entry for both if they are equal."""
     if np.allclose(keys, values, atol=SAME):
         return [("keys and values", keys)]
     return [("keys", keys), ("values", values)]
 
 
 def _frame(mix: Mix, panels: int) -> tuple[go.Figure, list[str], NDArray[np.int64]]:
-    """An empty figure, the rows' labels, and the anchors that get a row of their own, heaviest first."""
+    """An empty figure, the rows' labels, and the anchors with a row of their own, heaviest first."""
     order = np.argsort(-mix.keys_by_token.mean(axis=1), kind="stable")
-    kept = order[: MAX_ROWS if len(order) > MAX_ROWS + 1 else len(order)]
-    labels = [f"#{mix.anchors[i]}" for i in kept]
-    if len(kept) < len(order):
-        labels.append(f"{len(order) - len(kept)} others")
+    top = order[: MAX_ROWS if len(order) > MAX_ROWS + 1 else len(order)]
+    labels = [f"#{mix.anchors[i]}" for i in top]
+    if len(top) < len(order):
+        labels.append(f"{len(order) - len(top)} others")
     drawing = figure(150 + 20 * len(labels), margin={"t": 34, "r": 8})
     if panels > 1:
         two_panels(drawing)
     axis = {"type": "category", "autorange": "reversed", "showgrid": False, "ticks": "", "title": "anchor"}
     drawing.update_layout(yaxis=axis, yaxis2=axis | {"title": ""} if panels > 1 else {})
-    return drawing, labels, kept
+    return drawing, labels, top
 
 
-def _rows(weights: Floats, kept: NDArray[np.int64]) -> Floats:
-    """The kept anchors' rows, and the sum of the others' if there are any."""
-    if len(kept) == len(weights):
-        return weights[kept]
-    others = np.setdiff1d(np.arange(len(weights)), kept)
-    return np.concatenate([weights[kept], weights[others].sum(axis=0, keepdims=True)])
+def _rows(weights: Floats, top: NDArray[np.int64]) -> Floats:
+    """The top anchors' rows, and the sum of the others if there are any."""
+    if len(top) == len(weights):
+        return weights[top]
+    others = np.setdiff1d(np.arange(len(weights)), top)
+    return np.concatenate([weights[top], weights[others].sum(axis=0, keepdims=True)])
 
 
 def _heatmap(
@@ -186,7 +186,7 @@ def _heatmap(
     )
 
 
-def _rest(mix: Mix) -> str:
+def _rows_note(mix: Mix) -> str:
     if len(mix.anchors) <= MAX_ROWS + 1:
         return ""
     return f"The {MAX_ROWS} heaviest anchors have a row of their own; the CSV has all."

@@ -9,9 +9,17 @@ from numpy.typing import NDArray
 from backend.records.run import AttentionProbe, RunRecord
 from viz.attention.regions import QUERIES, Region, absent, mass_of, probes, regions
 from viz.base import format as words
-from viz.base.figure import MAX_COLUMNS, FigureView, colour_bar, empty_view, figure, pool_columns
+from viz.base.figure import (
+    MAX_COLUMNS,
+    FigureView,
+    colour_bar,
+    empty_view,
+    figure,
+    pool_columns,
+    pooled_words,
+)
 from viz.base.format import number, plot_text
-from viz.base.subplots import mark_spans, span_words
+from viz.base.subplots import mark_spans, span_words, token_axes
 from viz.base.theme import DIVERGING, MAGNITUDE
 
 Floats = NDArray[np.float32]
@@ -20,19 +28,19 @@ Floats = NDArray[np.float32]
 def _slot(
     record: RunRecord, probed: dict[str, AttentionProbe], method: str, span: str | None
 ) -> Region | None:
-    """The slot that is selected on the page, else the one whose heads differ most from dense's."""
+    """The slot selected on the page, else the one whose heads differ most from dense's."""
     probe = probed[method]
     sides = [part for part in regions(record, probe) if part.slot]
-    named = [part for part in sides if probe.regions[part.members[0]] == span]
-    if named or not sides:
-        return named[0] if named else None
+    matches = [part for part in sides if probe.regions[part.members[0]] == span]
+    if matches or not sides:
+        return matches[0] if matches else None
     dense = probed.get(words.dense_label(record), probe)
-    usual = {part.name: mass_of(dense, part) for part in regions(record, dense)}
+    dense_mass = {part.name: mass_of(dense, part) for part in regions(record, dense)}
 
     def rank(part: Region) -> tuple[float, float]:
         mass = mass_of(probe, part)
-        apart = np.abs(mass - usual[part.name]).mean() if part.name in usual else 0.0
-        return float(apart), float(mass.mean())
+        difference = np.abs(mass - dense_mass[part.name]).mean() if part.name in dense_mass else 0.0
+        return float(difference), float(mass.mean())
 
     return max(sides, key=rank)
 
@@ -58,13 +66,13 @@ def head_map(record: RunRecord, agent: int, method: str, query: str, span: str |
     name = looks[method].name
     title = f"{QUERIES[query]}: which heads read {slot.short}?"
     mass = mass_of(probed[method], slot)
-    theirs = next(
+    base = next(
         (mass_of(dense, part) for part in regions(record, dense) if part.name == slot.name), None
     ) if dense is not None and dense is not probed[method] else None  # fmt: skip
     panels: list[tuple[str, NDArray[np.float64]]] = [(name, mass)]
-    if theirs is not None:
-        usual = looks[words.dense_label(record)].name
-        panels = [(usual, theirs), (name, mass), (f"{name} − the full read", mass - theirs)]
+    if base is not None:
+        full = looks[words.dense_label(record)].name
+        panels = [(full, base), (name, mass), (f"{name} − the full read", mass - base)]
     layers, heads = mass.shape
     drawing = figure(150 + min(420, 20 * layers), margin={"t": 48, "b": 96})
     drawing.set_subplots(
@@ -72,7 +80,7 @@ def head_map(record: RunRecord, agent: int, method: str, query: str, span: str |
         subplot_titles=[plot_text(title) for title, _ in panels],
     )  # fmt: skip
     peak = max(float(values.max()) for _, values in panels[:2])
-    apart = float(np.abs(panels[-1][1]).max())
+    gap = float(np.abs(panels[-1][1]).max())
     for column, (_, values) in enumerate(panels, 1):
         signed = column == 3
         drawing.add_heatmap(
@@ -82,7 +90,7 @@ def head_map(record: RunRecord, agent: int, method: str, query: str, span: str |
     across = 0.64 if len(panels) == 3 else 1.0
     drawing.update_layout(
         coloraxis=_scale(MAGNITUDE, 0, peak or 1, "attention (share)", 0, across),
-        coloraxis2=_scale(DIVERGING, -(apart or 1), apart or 1, "difference (share)", 0.69, 0.31),
+        coloraxis2=_scale(DIVERGING, -(gap or 1), gap or 1, "difference (share)", 0.69, 0.31),
     )
     drawing.update_annotations(font={"size": 12})
     drawing.update_xaxes(title={"text": "head"}, showgrid=False, dtick=1 if heads <= 12 else None)
@@ -91,17 +99,17 @@ def head_map(record: RunRecord, agent: int, method: str, query: str, span: str |
     rows = tuple(
         (slot.name, i, j, *(
             "" if x is None else round(float(x[i, j]), 6)
-            for x in (mass if theirs is None and method == words.dense_label(record) else theirs,
-                      mass, None if theirs is None else mass - theirs)
+            for x in (mass if base is None and method == words.dense_label(record) else base,
+                      mass, None if base is None else mass - base)
         ))
         for i in range(layers) for j in range(heads)
     )  # fmt: skip
     most = np.unravel_index(int(mass.argmax()), mass.shape)
-    where, much = f"head {most[1]} of layer {most[0]}", number(float(mass[most]), 2)
-    finding = f"{name} reads {slot.name} most with {where}: {much}."
-    if theirs is not None:
-        most = np.unravel_index(int(np.abs(mass - theirs).argmax()), mass.shape)
-        change = float(mass[most] - theirs[most])
+    place, share = f"head {most[1]} of layer {most[0]}", number(float(mass[most]), 2)
+    finding = f"{name} reads {slot.name} most with {place}: {share}."
+    if base is not None:
+        most = np.unravel_index(int(np.abs(mass - base).argmax()), mass.shape)
+        change = float(mass[most] - base[most])
         finding += (
             f" It differs from the full read most at head {most[1]} of layer {most[0]}, by "
             f"{'+' if change > 0 else '−'}{number(abs(change), 2)}."
@@ -134,15 +142,6 @@ def _scale(colours: str, low: float, high: float, title: str, x: float, length: 
     }
 
 
-def _pooled_words(width: int, tokens: int) -> str:
-    if width < 2:
-        return ""
-    return (
-        f" One column shows the largest value of {width} tokens, because the prompt has {tokens:,} tokens "
-        f"and a figure {MAX_COLUMNS} columns."
-    )
-
-
 def token_map(record: RunRecord, agent: int, method: str, query: str) -> FigureView:
     """Every prompt token's attention at every layer (judge study, Fig. 8)."""
     key = f"attention_tokens_{query}"
@@ -160,7 +159,7 @@ def token_map(record: RunRecord, agent: int, method: str, query: str) -> FigureV
     drawing = figure(140 + min(420, 22 * layers), margin={"t": 34, "r": 8})
     _tokens_panel(drawing, pooled, starts, prompt.texts, coloraxis="coloraxis")
     drawing.update_layout(coloraxis=_bar(MAGNITUDE, 0, peak or 1, "attention<br>(share)"))
-    _token_axes(drawing, layers, tokens)
+    token_axes(drawing, layers, tokens)
     mark_spans(drawing, record, prompt, tokens)
     most = int(values.mean(axis=0).argmax())
     inner = values.mean(axis=0).copy()
@@ -179,7 +178,7 @@ def token_map(record: RunRecord, agent: int, method: str, query: str) -> FigureV
     how = (
         "Bright tokens are read, dark ones are not; means over heads. The scale is shared by all methods and "
         "ends at the 99.5th percentile, so that a sink at the prompt’s beginning does not drown the rest."
-        + _pooled_words(width, tokens)
+        + pooled_words(width, tokens)
     )
     rows = tuple(
         (i, int(starts[j]), words.token_name(prompt.texts[starts[j]]), int(min(width, tokens - starts[j])),
@@ -204,13 +203,13 @@ def token_difference(record: RunRecord, agent: int, query: str) -> FigureView:
         if dense is not None and probe is not dense and probe.prompt == dense.prompt
     }
     if not others or dense is None:
-        why = (
+        reason = (
             "In free-running mode prompts differ from the full read’s, so tokens cannot be compared. Run "
             "pinned."
             if record.request.mode == "free"
             else "Only the full read was measured, so there is nothing to compare with."
         )
-        return empty_view(key, title, why, columns)
+        return empty_view(key, title, reason, columns)
     prompt = record.prompts[dense.prompt]
     layers, tokens = dense.tokens.shape
     peak = max(float(np.quantile(np.abs(values), 0.995)) for values in others.values())
@@ -241,46 +240,39 @@ def token_difference(record: RunRecord, agent: int, query: str) -> FigureView:
     finding = "Every token is read as under the full read."
     if abs(worst[0]) > 5e-8:
         span = words.span_at(prompt, worst[2])
-        where = f" in {span_words(record, span.name)}" if span else ""
+        place = f" in {span_words(record, span.name)}" if span else ""
         finding = (
             f"Mean over layers: {looks[worst[1]].name} reads token {worst[2]} "
-            f"({words.token_name(prompt.texts[worst[2]])}){where} {'more' if worst[0] > 0 else 'less'} than "
+            f"({words.token_name(prompt.texts[worst[2]])}){place} {'more' if worst[0] > 0 else 'less'} than "
             f"the full read, by {number(abs(worst[0]), 2)}: the largest change."
         )
     how = (
         "Green is read more than under the full read, purple less; all methods share one symmetric scale, "
-        "which ends at the 99.5th percentile." + _pooled_words(max(1, -(-tokens // MAX_COLUMNS)), tokens)
+        "which ends at the 99.5th percentile." + pooled_words(max(1, -(-tokens // MAX_COLUMNS)), tokens)
     )
     return FigureView(key, title, how, finding, drawing, columns, tuple(rows))
 
 
 def _largest(values: Floats) -> tuple[Floats, NDArray[np.int64], int]:
-    """Pooled columns that keep the value of the largest size, with its sign; see :func:`pool_columns`."""
+    """Pooled columns with the value of largest magnitude, signed; see :func:`pool_columns`."""
     high, starts, width = pool_columns(values)
     low = -pool_columns(-values)[0]
     return np.where(high >= -low, high, low).astype(np.float32), starts, width
 
 
 def _tokens_panel(
-    drawing: go.Figure, values: Floats, starts: NDArray[np.int64], texts: tuple[str, ...], **more: Any
+    drawing: go.Figure, values: Floats, starts: NDArray[np.int64], texts: tuple[str, ...], **options: Any
 ) -> None:
-    named = [plot_text(words.token_name(texts[i])) for i in starts]
+    names = [plot_text(words.token_name(texts[i])) for i in starts]
     drawing.add_heatmap(
         z=np.ascontiguousarray(values),
         x=starts.astype(np.int32),
         y=np.arange(len(values), dtype=np.int32),
-        text=[named] * len(values),
+        text=[names] * len(values),
         hovertemplate="token %{x} (%{text}), layer %{y}<br>%{z:.5f}<extra></extra>",
-        **more,
+        **options,
     )
 
 
 def _bar(colours: str, low: float, high: float, title: str) -> dict[str, Any]:
     return {"colorscale": colours, "cmin": low, "cmax": high, "colorbar": colour_bar(title)}
-
-
-def _token_axes(drawing: go.Figure, layers: int, tokens: int) -> None:
-    drawing.update_layout(
-        xaxis={"title": "token of the prompt", "showgrid": False, "range": [-0.5, tokens - 0.5]},
-        yaxis={"title": "layer", "showgrid": False, "dtick": 1 if layers <= 12 else None},
-    )

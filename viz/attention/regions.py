@@ -1,4 +1,4 @@
-"""What an attention probe's regions are to a person, and which probes belong together."""
+"""An attention probe's regions in words, and the probes of one agent."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ QUERIES = {"first": "First new token", "selecting": "Token of the choice"}
 
 @dataclass(frozen=True)
 class Region:
-    """Neighbouring or like regions of a probe, drawn as one: its words, and which of the probe's regions."""
+    """Similar regions of a probe, drawn as one. ``members``: indices of the probe's regions."""
 
     name: str
     members: tuple[int, ...]
@@ -23,7 +23,7 @@ class Region:
 
     @property
     def short(self) -> str:
-        """A slot without what stands in it."""
+        """A slot's name without its content."""
         return self.name.partition(":")[0]
 
 
@@ -34,8 +34,8 @@ def probes(record: RunRecord, agent: int, query: str) -> dict[str, AttentionProb
 
 
 def regions(record: RunRecord, probe: AttentionProbe) -> tuple[Region, ...]:
-    """Template text before the slots, the question and other texts beside them, each slot, the rest of the
-    template, soft tokens, the answer."""
+    """Template text before the slots, texts that are no slots, each slot, the rest of the template, soft
+    tokens, the answer."""
     spans = {s.name: s for s in record.prompts[probe.prompt].spans}
     sides = slots(spans.values())
     first = sides[0].start if sides else max((s.end for s in spans.values()), default=0)
@@ -45,15 +45,15 @@ def regions(record: RunRecord, probe: AttentionProbe) -> tuple[Region, ...]:
     behind = tuple(place[s.name] for s in template if s.start >= first)
     out = [Region("template before the slots" if sides else "template", before)]
     for span in spans.values():
-        shown = words.clip(words.segment_words(record.request.pipeline, span.name), 28)
+        label = words.clip(words.segment_words(record.request.pipeline, span.name), 28)
         if span in sides:
-            out.append(Region(f"slot {sides.index(span) + 1}: {shown}", (place[span.name],), True))
+            out.append(Region(f"slot {sides.index(span) + 1}: {label}", (place[span.name],), True))
         elif span.kind == "placeholder" and span.name in place:
-            out.append(Region(shown, (place[span.name],)))
+            out.append(Region(label, (place[span.name],)))
     out.append(Region("other template text", behind))
-    for name, shown in (("links", "soft tokens"), ("answer", "the answer so far")):
-        if name in place and (name != "answer" or probe.at):  # nothing was written before the first
-            out.append(Region(shown, (place[name],)))
+    for name, label in (("links", "soft tokens"), ("answer", "the answer so far")):
+        if name in place and (name != "answer" or probe.at):  # before the first token there is no answer
+            out.append(Region(label, (place[name],)))
     return tuple(r for r in out if r.members)
 
 

@@ -1,8 +1,7 @@
-"""What a generated token was read off: attention to the template, the question and each slot, beside dense.
+"""A generated token's attention to the template, the question and each slot, beside dense.
 
-The judge study's Fig. 3 and 8. A query's attention sums to one over everything before it; what a method
-leaves unchanged in its cache it may still leave unread, so these figures say where a verdict came from, not
-whether it is right.
+The judge study's Fig. 3 and 8. A query's attention sums to one over everything before it. The figures show
+where a verdict came from, not whether it is right.
 """
 
 from typing import Any
@@ -22,21 +21,21 @@ PATTERNS = ("", "/", "\\", "x", "-", "|", "+")
 
 def views(record: RunRecord, agent: int, method: str, span: str | None = None) -> tuple[FigureView, ...]:
     """All figures of an agent, for each token that was measured."""
-    measured = [query for query in QUERIES if probes(record, agent, query)]
-    out = [(mass_by_slot(record, agent, q), *_detail_views(record, agent, method, q, span)) for q in measured]
+    queries = [query for query in QUERIES if probes(record, agent, query)]
+    out = [(mass_by_slot(record, agent, q), *_detail_views(record, agent, method, q, span)) for q in queries]
     return tuple(view for group in out for view in group) or (mass_by_slot(record, agent, "first"),)
 
 
 def slot_views(record: RunRecord, agent: int) -> tuple[FigureView, ...]:
-    """Of these the coarse ones: how much each region gets."""
-    measured = [query for query in QUERIES if probes(record, agent, query)]
-    return tuple(mass_by_slot(record, agent, query) for query in measured or ["first"])
+    """The coarse figures: attention to each region."""
+    queries = [query for query in QUERIES if probes(record, agent, query)]
+    return tuple(mass_by_slot(record, agent, query) for query in queries or ["first"])
 
 
 def closer_views(record: RunRecord, agent: int, method: str) -> tuple[FigureView, ...]:
-    """And the others: by layer, by head and by token."""
-    measured = [query for query in QUERIES if probes(record, agent, query)]
-    return tuple(view for query in measured for view in _detail_views(record, agent, method, query))
+    """The detailed figures: by layer, by head and by token."""
+    queries = [query for query in QUERIES if probes(record, agent, query)]
+    return tuple(view for query in queries for view in _detail_views(record, agent, method, query))
 
 
 def _detail_views(
@@ -51,16 +50,16 @@ def _detail_views(
 
 
 def _token(probed: dict[str, AttentionProbe], looks: dict[str, MethodStyle]) -> str:
-    """Which token each method generated there, in words; empty where all the same."""
+    """The token that each method generated, in words; empty if all are equal."""
     texts = {p.token for p in probed.values()}
     if len(texts) < 2:
         return ""
-    named = [f"“{words.token_name(p.token).strip()}” under {looks[m].name}" for m, p in probed.items()]
-    return f" The token is {words.listing(named)}."
+    quotes = [f"“{words.token_name(p.token).strip()}” under {looks[m].name}" for m, p in probed.items()]
+    return f" The token is {words.listing(quotes)}."
 
 
 def mass_by_slot(record: RunRecord, agent: int, query: str) -> FigureView:
-    """How much each region gets, mean over layers and heads (judge study, Fig. 3)."""
+    """Attention to each region, mean over layers and heads (judge study, Fig. 3)."""
     key, title = f"attention_slots_{query}", f"{QUERIES[query]}: what was it read off?"
     columns = ("method", "token", "region", "attention (share, mean over layers and heads)")
     probed, looks = probes(record, agent, query), words.styles(record)
@@ -99,24 +98,26 @@ def _largest_shift(
     dense = probed.get(words.dense_label(record))
     if dense is None:
         return "The full read was not measured, so there is nothing to compare with."
-    own = {part.name: float(mass_of(dense, part).mean()) for part in regions(record, dense) if part.slot}
+    shares = {part.name: float(mass_of(dense, part).mean()) for part in regions(record, dense) if part.slot}
     shifts = [
-        (float(mass_of(probe, part).mean()) - own[part.name], part.name, label)
+        (float(mass_of(probe, part).mean()) - shares[part.name], part.name, label)
         for label, probe in probed.items()
         if probe is not dense
         for part in regions(record, probe)
-        if part.name in own
+        if part.name in shares
     ]
     if not shifts:
-        most = max(own, key=own.__getitem__) if own else ""
-        return f"The full read gives most to {most}: {number(own[most], 2)}." if most else "There is no slot."
+        most = max(shares, key=shares.__getitem__) if shares else ""
+        return (
+            f"The full read gives most to {most}: {number(shares[most], 2)}." if most else "There is no slot."
+        )
     change, name, label = max(shifts, key=lambda s: abs(s[0]))
     if abs(change) < 5e-7:
         return "Every method looks at the slots as the full read does."
     verb = "more" if change > 0 else "less"
     return (
         f"The largest change in a slot: {looks[label].name} gives {name} {number(abs(change), 2)} {verb} "
-        f"than the full read’s {number(own[name], 2)}."
+        f"than the full read’s {number(shares[name], 2)}."
     )
 
 
@@ -139,7 +140,7 @@ def mass_by_layer(record: RunRecord, agent: int, query: str) -> FigureView:
     rows: list[tuple[Any, ...]] = []
     largest: tuple[float, str, int, str] = (0.0, "", 0, "")
     dense = probed.get(words.dense_label(record))
-    usual = {} if dense is None else {p.name: mass_of(dense, p).mean(axis=1) for p in regions(record, dense)}
+    means = {} if dense is None else {p.name: mass_of(dense, p).mean(axis=1) for p in regions(record, dense)}
     for label, probe in probed.items():
         look = looks[label]
         for part in regions(record, probe):
@@ -158,11 +159,11 @@ def mass_by_layer(record: RunRecord, agent: int, query: str) -> FigureView:
                 (label, part.name, i, *(round(float(v), 6) for v in (mean[i], low[i], high[i])))
                 for i in range(len(mean))
             ]
-            if part.name in usual and probe is not dense:
-                change = mean - usual[part.name]
+            if part.name in means and probe is not dense:
+                change = mean - means[part.name]
                 layer = int(np.abs(change).argmax())
-                here = (float(change[layer]), part.name, layer, label)
-                largest = max(largest, here, key=lambda x: abs(x[0]))
+                shift = (float(change[layer]), part.name, layer, label)
+                largest = max(largest, shift, key=lambda x: abs(x[0]))
     drawing.update_xaxes(dtick=1 if len(rows) and max(r[2] for r in rows) < 16 else None)
     drawing.update_xaxes(title={"text": "layer"}, row=down)
     drawing.update_yaxes(rangemode="tozero")

@@ -1,1 +1,1 @@
-"""What all pictures share: figures, numbers as words, escaping, the theme."""
+"""Shared by all pictures: figures, numbers as words, escaping, the theme."""

@@ -21,10 +21,10 @@ MAX_COLUMNS = 512
 
 @dataclass(frozen=True)
 class FigureView:
-    """What a page shows of one question: words, figure and the table behind it.
+    """One question's view on a page: words, figure and the table behind it.
 
     ``title`` is a question or a finding, ``how_to_read`` and ``finding`` one sentence each; ``columns``
-    name their units. ``rows`` is empty when there was nothing to draw, and ``finding`` then says why.
+    name their units. ``rows`` is empty if there is nothing to draw, and ``finding`` then says why.
     """
 
     key: str
@@ -55,8 +55,8 @@ class FigureView:
 
 @dataclass(frozen=True)
 class Panel:
-    """A piece of HTML in the place of a figure; escaped in a card unless it is :class:`Markup`. ``finding``:
-    one sentence that is there while the panel is folded, too."""
+    """A piece of HTML instead of a figure; escaped in a card unless it is :class:`Markup`. ``finding``: one
+    sentence, also shown while the panel is folded."""
 
     key: str
     title: str
@@ -70,7 +70,7 @@ def figure(height: int = 320, **layout: Any) -> go.Figure:
 
 
 def hatch(shape: str) -> dict[str, Any]:
-    """A bar's pattern over its own colour: the second channel beside colour."""
+    """A bar's pattern over its colour, so that colour is not the only sign."""
     return {
         "shape": shape,
         "fillmode": "overlay",
@@ -81,7 +81,7 @@ def hatch(shape: str) -> dict[str, Any]:
 
 
 def interval(values: Any, low: Any, high: Any, **look: Any) -> dict[str, Any]:
-    """Error bars around each value, from ``low`` to ``high``; none where an end is not known."""
+    """Error bars around each value, from ``low`` to ``high``; none if an end is not finite."""
     middle, bottom, top = (np.asarray(part, dtype=float) for part in (values, low, high))
     below, above = (
         np.where(np.isfinite(reach), np.maximum(0, reach), 0) for reach in (middle - bottom, top - middle)
@@ -103,13 +103,13 @@ def colour_bar(title: str) -> dict[str, Any]:
     return {"title": words, "thickness": 10, "len": 1, "tickfont": small, "outlinewidth": 0, "x": 1.01}
 
 
-def empty_view(key: str, title: str, why: str, columns: Sequence[str] = ()) -> FigureView:
+def empty_view(key: str, title: str, reason: str, columns: Sequence[str] = ()) -> FigureView:
     """A view without data that says why there is none."""
     drawing = figure(
         120, xaxis={"visible": False}, yaxis={"visible": False}, margin={"l": 8, "r": 8, "t": 8, "b": 8}
     )
-    drawing.add_annotation(text=plot_text(why), x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False)
-    return FigureView(key, title, "", why, drawing, tuple(columns), ())
+    drawing.add_annotation(text=plot_text(reason), x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False)
+    return FigureView(key, title, "", reason, drawing, tuple(columns), ())
 
 
 def pool_columns(
@@ -118,8 +118,7 @@ def pool_columns(
     """Keep the largest value of neighbouring columns until at most ``limit`` columns are left.
 
     Returns:
-        the pooled ``(rows, columns)`` float32 array, the first token of every column, and the number
-        of tokens per column.
+        the pooled (rows, columns) float32 array, the first token of each column, and the tokens per column.
     """
     tokens = values.shape[1]
     width = max(1, -(-tokens // limit))
@@ -127,6 +126,16 @@ def pool_columns(
     if tokens == 0:
         return values.astype(np.float32), starts, 1
     return np.maximum.reduceat(values, starts, axis=1).astype(np.float32), starts, width
+
+
+def pooled_words(width: int, tokens: int, quantity: str = "value") -> str:
+    """What a column of :func:`pool_columns` shows, in words; empty if it is one token."""
+    if width < 2:
+        return ""
+    return (
+        f" One column shows the largest {quantity} of {width} tokens, because the prompt has {tokens:,} "
+        f"tokens and a figure {MAX_COLUMNS} columns."
+    )
 
 
 def card_html(view: FigureView | Panel) -> Markup:

@@ -1,4 +1,4 @@
-"""Numbers and names as a person reads them, and the little HTML everything shares."""
+"""Numbers and names in words, and escaping for HTML and figures."""
 
 import math
 import unicodedata
@@ -16,7 +16,7 @@ from backend.records.run import ACTIONS, Outcome, RunRecord
 from viz.base.theme import MethodStyle, method_styles
 
 NONE = "–"
-TINY = 1e-6  # what is smaller is shown as smaller than this
+TINY = 1e-6  # smaller values are shown as smaller than this
 #: What an outcome's state is called on the page.
 STATE_WORDS = {
     "dense": "computed",
@@ -35,12 +35,12 @@ def escape(text: object) -> str:
 
 
 def plot_text(text: object) -> str:
-    """Any text, safe inside a figure: Plotly reads a few tags and knows few entities."""
+    """Any text, safe inside a figure: Plotly interprets a few tags and entities."""
     return str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Two or three significant digits, without an exponent up to 10 million; what is tiny only as such."""
+    """``digits`` significant digits, without an exponent up to 10 million; tiny values as a bound."""
     if value is None or not math.isfinite(value):
         return NONE
     if value == 0:
@@ -53,6 +53,11 @@ def number(value: float | None, digits: int = 3) -> str:
         return f"{value:.{max(0, digits - 2)}e}".replace("e-0", "e-").replace("e+0", "e")
     places = max(0, digits - 1 - math.floor(math.log10(size)))
     return f"{value:,.{places}f}"
+
+
+def rounded(*values: Any, digits: int = 6) -> tuple[float | str, ...]:
+    """Numbers for a table; empty where NaN."""
+    return tuple("" if np.isnan(v) else round(float(v), digits) for v in values)
 
 
 def milliseconds(value: float) -> str:
@@ -74,8 +79,8 @@ def percent(part: float, whole: float) -> str:
     if not whole:
         return f"0{GAP}%"
     share = 100 * part / whole
-    shown = "<1" if 0 < share < 1 else ">99" if 99 < share < 100 else f"{share:.0f}"
-    return f"{shown}{GAP}%"
+    text = "<1" if 0 < share < 1 else ">99" if 99 < share < 100 else f"{share:.0f}"
+    return f"{text}{GAP}%"
 
 
 def ratio(value: float, reference: float) -> str:
@@ -95,10 +100,8 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 def listing(items: Iterable[str], last: str = "and") -> str:
     """``a, b and c``."""
-    listed = list(items)
-    return (
-        listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} {last} {listed[-1]}" if listed else ""
-    )
+    texts = list(items)
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} {last} {texts[-1]}" if texts else ""
 
 
 def clip(text: str, length: int = 60) -> str:
@@ -109,21 +112,21 @@ def clip(text: str, length: int = 60) -> str:
 
 def token_name(text: str) -> str:
     """A token's text as it can be quoted: spaces and line ends made visible."""
-    shown = text.replace("\n", "↵").replace("\t", "⇥")
-    return shown if shown.strip() else shown.replace(" ", "␣") or "(nothing)"
+    line = text.replace("\n", "↵").replace("\t", "⇥")
+    return line if line.strip() else line.replace(" ", "␣") or "(nothing)"
 
 
 def visible(text: str) -> str:
     """A text with every blank, control and odd character made visible."""
-    known = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}
+    marks = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}
     out = []
     for letter in text:
         kind = unicodedata.category(letter)
-        if letter in known:
-            out.append(known[letter])
+        if letter in marks:
+            out.append(marks[letter])
         elif kind[0] in "CZ":
             out.append(f"\\u{ord(letter):04x}")
-        else:  # a mark that would sit on the letter before it gets a circle of its own
+        else:  # a combining mark at the start gets a circle to combine with
             out.append(f"◌{letter}" if kind in ("Mn", "Me") and not out else letter)
     return "".join(out)
 
@@ -139,22 +142,22 @@ def dense_label(record: RunRecord) -> str:
 
 
 def others(record: RunRecord) -> tuple[str, ...]:
-    """Every label but dense."""
+    """All labels but dense's."""
     return record.labels[1:]
 
 
 def agent_name(pipeline: Pipeline, agent: int) -> str:
-    """An agent's name, also when the pipeline does not know it."""
+    """An agent's name; a default if the pipeline does not have it."""
     return next((a.name for a in pipeline.agents if a.id == agent), f"Agent {agent}")
 
 
 def agent_role(pipeline: Pipeline, agent: int) -> str:
-    """What an agent does, in its own words."""
+    """An agent's role as the pipeline states it."""
     return next((a.role for a in pipeline.agents if a.id == agent), "")
 
 
 def agent_weights(pipeline: Pipeline, agent: int) -> str:
-    """The other weights that an agent runs on; empty: the model's own."""
+    """The weights that an agent runs on, if not the model's own; else empty."""
     return next((a.model for a in pipeline.agents if a.id == agent), "")
 
 
@@ -178,13 +181,13 @@ def segment_words(pipeline: Pipeline, name: str) -> str:
     if name.startswith("prefix "):
         return f"template part {int(name.removeprefix('prefix ')) + 1}"
     hole = Placeholder(name)
-    who = agent_name(pipeline, hole.agent) if hole.agent is not None else ""
-    when = f", {-hole.turn} turn{'s' if hole.turn < -1 else ''} ago" if hole.turn else ""
+    writer = agent_name(pipeline, hole.agent) if hole.agent is not None else ""
+    age = f", {-hole.turn} turn{'s' if hole.turn < -1 else ''} ago" if hole.turn else ""
     if hole.kind == "question":
         return "question"
     if name.startswith("condition_"):
-        return f"tool result of {who}{when}"
-    return f"answer of {who}{when}" if who else name.replace("_", " ")
+        return f"tool result of {writer}{age}"
+    return f"answer of {writer}{age}" if writer else name.replace("_", " ")
 
 
 def part_words(pipeline: Pipeline, part: Part) -> str:
@@ -195,7 +198,7 @@ def part_words(pipeline: Pipeline, part: Part) -> str:
 
 
 def exact_words(pipeline: Pipeline, exact: str) -> str:
-    """What a column's repaired parts are, in words, with the agent that reads them; empty without any."""
+    """A column's repaired parts in words, with the agent that reads them; empty without any."""
     parts = exact_parts(exact)
     if not parts:
         return ""
@@ -204,7 +207,7 @@ def exact_words(pipeline: Pipeline, exact: str) -> str:
 
 
 def action_counts(outcome: Outcome) -> dict[str, int]:
-    """Tokens by what happened to them at most layers (ties: the stronger intervention)."""
+    """Numbers of tokens by their action at most layers."""
     codes = main_actions(outcome)
     return {name: int(np.count_nonzero(codes == code)) for code, name in enumerate(ACTIONS)}
 
@@ -221,18 +224,18 @@ def total_ttft(record: RunRecord, label: str) -> float:
 
 
 def cached_ttft(record: RunRecord, label: str) -> float:
-    """The same without what encoded missing texts: what the method takes once every text has its cache."""
+    """The same without encoding missing texts: the time once every text is cached."""
     timings = [record.outcome(agent, label).timing for agent in record.agents]
     return sum(max(0.0, t.ttft_ms - t.parts_ms.get("base", 0.0)) for t in timings)
 
 
 def times_words(first: float, cached: float, reference: float, name: str = "the full read") -> str:
-    """A method's time beside that of ``name``: once its texts are cached, and the first time."""
-    said = f"{milliseconds(first)} ({ratio(first, reference)} {name})"
+    """A method's times beside that of ``name``: once its texts are cached, and the first time."""
+    first_words = f"{milliseconds(first)} ({ratio(first, reference)} {name})"
     if milliseconds(cached) == milliseconds(first):
-        return said
-    once = f"{milliseconds(cached)} once cached ({ratio(cached, reference)} {name})"
-    return f"{once}, {milliseconds(first)} the first time"
+        return first_words
+    cached_words = f"{milliseconds(cached)} once cached ({ratio(cached, reference)} {name})"
+    return f"{cached_words}, {milliseconds(first)} the first time"
 
 
 def main_actions(outcome: Outcome) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -244,7 +247,7 @@ def main_actions(outcome: Outcome) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def reused_anything(outcome: Outcome) -> bool:
-    """Did any token's KV come from a cache?"""
+    """Whether any token's KV came from a cache."""
     return bool(((outcome.actions == 1) | (outcome.actions == 2)).any())
 
 

@@ -1,8 +1,7 @@
-"""HTML from templates, escaped by type: a value that is not :class:`~markupsafe.Markup` is escaped where it
-enters.
+"""HTML from templates, in which every value is escaped that is not :class:`~markupsafe.Markup`.
 
 A template is a file beside the module that fills it, named by its path in the package. Line breaks and
-indents in it are for its reader: beside a tag they vanish, inside a text they become a space.
+indents beside a tag are removed; inside a text they become a space.
 """
 
 import re
@@ -44,10 +43,10 @@ def quoted(token: str) -> Markup:
 
 
 def render(template: str, **values: Any) -> Markup:
-    """A template filled.
+    """Fill a template.
 
     Raises:
-        jinja2.UndefinedError: the template names a value that was not given.
+        jinja2.UndefinedError: the template uses a value that is missing.
     """
     return Markup(ENVIRONMENT.get_template(template).render(values))
 
@@ -64,7 +63,7 @@ def table(
     look: str = "",
     row_heads: bool = False,
 ) -> Markup:
-    """A table of groups of rows, each under its own name if it has one; ``look``: a further class."""
+    """A table of groups of rows, each under its name if it has one; ``look``: a further CSS class."""
     return render("base/table.html", heads=heads, groups=groups, look=look, row_heads=row_heads)
 
 

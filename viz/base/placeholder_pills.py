@@ -1,4 +1,4 @@
-"""A template as a person reads it: its holes are coloured pills; and the label of an agent's weights."""
+"""A template with its placeholders as coloured pills, and the label of an agent's weights."""
 
 from markupsafe import Markup
 
@@ -16,12 +16,12 @@ WEIGHTS = Markup(
 
 
 def pill(pipeline: Pipeline, name: str, shown: str | None = None) -> Markup:
-    """One placeholder, in its own colour and braces, with whose text it is on hover."""
+    """One placeholder in its colour; on hover, whose text it holds."""
     return PILL.format(slots(pipeline).get(name, 0), name, segment_words(pipeline, name), shown or name)
 
 
 def weights_label(model: str) -> Markup:
-    """The other weights that an agent runs on, as a small label; nothing for the lab's own."""
+    """A label of the weights that an agent runs on; empty for the lab's own."""
     return WEIGHTS.format(clip(model), clip(model, 24)) if model else Markup()
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from numpy.typing import NDArray
 
 from backend.records.prompt import Prompt
 from backend.records.run import RunRecord
@@ -53,8 +54,8 @@ def curve(
     width: float = 2,
     **more: Any,
 ) -> None:
-    """A line with marks. ``axis``: ``""`` or ``"2"``, one of two panels, of which the first names it;
-    ``hover``: what the pointer says below the name."""
+    """A line with marks. ``axis``: ``""`` or ``"2"``, one of two panels; the first is in the legend.
+    ``hover``: the tooltip below the name."""
     if axis is not None:
         panel = {"showlegend": axis == "", "xaxis": f"x{axis}", "yaxis": f"y{axis}"}
         more = {"legendgroup": name} | panel | more
@@ -98,6 +99,30 @@ def layer_axes(drawing: go.Figure, layers: int, unit: str) -> None:
     drawing.update_layout(yaxis={"title": unit, "rangemode": "tozero"})
 
 
+def token_axes(drawing: go.Figure, layers: int, tokens: int) -> None:
+    """Axes of a map of a prompt's tokens by layers."""
+    drawing.update_layout(
+        xaxis={"title": "token of the prompt", "showgrid": False, "range": [-0.5, tokens - 0.5]},
+        yaxis={"title": "layer", "showgrid": False, "dtick": 1 if layers <= 12 else None},
+    )
+
+
+def plane_layouts(
+    drawing: go.Figure, points: NDArray[np.float32], umap: NDArray[np.float32] | str | None
+) -> list[NDArray[np.float32]]:
+    """Coordinates (texts, 2) of one or two planes, each in a panel of its own: the first two axes of the
+    principal coordinates ``points``, and UMAP's if ``umap`` holds them."""
+    plane = np.zeros((len(points), 2), dtype=np.float32)
+    plane[:, : min(2, points.shape[1])] = points[:, :2]
+    layouts = [plane]
+    if isinstance(umap, np.ndarray) and umap.shape == plane.shape:
+        layouts.append(umap)
+        two_panels(drawing, ("PCA", "UMAP"))
+        drawing.update_layout(yaxis2={"matches": None, "showticklabels": True})
+    drawing.update_layout(xaxis={"title": "first principal axis"}, yaxis={"title": "second principal axis"})
+    return layouts
+
+
 def span_words(record: RunRecord, name: str) -> str:
     """A segment in quotation marks, for a sentence."""
     return f"“{words.segment_words(record.request.pipeline, name)}”"
@@ -124,10 +149,10 @@ def mark_spans(drawing: go.Figure, record: RunRecord, prompt: Prompt, tokens: in
         for span in prompt.spans
         if span.kind == "placeholder" and (span.end - span.start) > 0.05 * tokens
     ]  # fmt: skip
-    # All at once: each call that adds one checks all that are there again, which took a fifth of the
-    # server's time with a hundred visitors.
+    # In one call: each call validates all shapes again, which took a fifth of the server's time with a
+    # hundred visitors.
     drawing.update_layout(
         shapes=[*drawing.layout.shapes, *borders],
         annotations=[*drawing.layout.annotations, *names],
-        xaxis={"range": [-0.5, tokens - 0.5]},  # by which the page sees how much room a name has
+        xaxis={"range": [-0.5, tokens - 0.5]},  # the page derives the room for names from it
     )

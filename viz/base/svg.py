@@ -1,4 +1,4 @@
-"""Pieces of pictures that are drawn as SVG by hand."""
+"""Pieces of hand-drawn SVG pictures."""
 
 import base64
 import io
@@ -50,7 +50,7 @@ def svg_image(x: float, y: float, width: float, height: float, pixels: NDArray[n
     )  # fmt: skip
 
 
-def blended(share: NDArray[np.float64], low: Sequence[int], high: Sequence[int]) -> NDArray[np.uint8]:
-    """Colours from one (0) to the other (1)."""
+def blend(share: NDArray[np.float64], low: Sequence[int], high: Sequence[int]) -> NDArray[np.uint8]:
+    """Colours between ``low`` (share 0) and ``high`` (share 1)."""
     start, end = np.array(low, dtype=np.float64), np.array(high, dtype=np.float64)
     return np.asarray(np.rint(start + share[..., None] * (end - start)), dtype=np.uint8)

@@ -1,7 +1,7 @@
-"""The one palette and the one type scale, as CSS variables and as Plotly layout.
+"""The palette and the type scale, as CSS variables and as Plotly layout.
 
-Action colours and method colours mean the same on every page. Figures use one set of mid tones that
-reads on a light and on a dark page; HTML has a value for each.
+Action and method colours mean the same on every page. Figures use one set of mid tones for light and dark
+pages; HTML has a value for each.
 """
 
 from collections.abc import Mapping, Sequence
@@ -172,16 +172,16 @@ def method_styles(labels: Sequence[str], names: Mapping[str, str] | None = None)
 
     Dense, naive and KVCOMM always keep theirs; others follow in order.
     """
-    taken: set[int] = set()
+    indices: set[int] = set()
     out: dict[str, MethodStyle] = {}
     for label in labels:
         kind = (names or {}).get(label, label)
         place = METHOD_ORDER.index(kind) if kind in METHOD_ORDER else len(METHOD_ORDER)
-        if place in taken:
+        if place in indices:
             place = len(METHOD_ORDER)
-        free = [i for i in range(place, len(METHOD_COLOURS)) if i not in taken]
-        index = free[0] if free else place % len(METHOD_COLOURS)
-        taken.add(index)
+        choices = [i for i in range(place, len(METHOD_COLOURS)) if i not in indices]
+        index = choices[0] if choices else place % len(METHOD_COLOURS)
+        indices.add(index)
         name = shown_name(label, kind)
         out[label] = MethodStyle(label, name, index, METHOD_COLOURS[index], DASHES[index], SYMBOLS[index])
     return out
@@ -244,14 +244,14 @@ def stylesheet() -> str:
 
 
 def _reading_rules(lanes: int = 8) -> str:
-    """A prompt's text takes the colouring of the lane whose radio button is on."""
+    """Rules that colour a prompt's text like the lane whose radio button is on."""
     marks = {1: ("reused", "solid"), 2: ("corrected", "dashed"), 3: ("recomputed", "double")}
     rules = []
     for code, (name, line) in marks.items():
-        where = ",".join(f'.kv-reading:has([data-lane="{i}"]:checked) .l{i}a{code}' for i in range(lanes))
+        selector = ",".join(f'.kv-reading:has([data-lane="{i}"]:checked) .l{i}a{code}' for i in range(lanes))
         width = "3px" if line == "double" else "2px"
         rules.append(
-            f"{where}{{background:color-mix(in srgb,var(--kv-{name}) 15%,transparent);"
+            f"{selector}{{background:color-mix(in srgb,var(--kv-{name}) 15%,transparent);"
             f"border-bottom:{width} {line} var(--kv-{name})}}"
         )
     return "\n".join(rules) + "\n"

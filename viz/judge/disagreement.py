@@ -1,4 +1,4 @@
-"""A judge that reads densely only where two verdicts disagree: of one problem in words, of many a table."""
+"""A judge that reads densely only where two verdicts disagree: one problem in words, many as a table."""
 
 from markupsafe import Markup
 
@@ -27,20 +27,20 @@ HEADS = (
 
 
 def gate_words(judged: Judged) -> Markup:
-    """What every pair of verdicts on one problem comes to, and the cheapest that ends as the full read."""
+    """The results of all pairs of verdicts on one problem, and the cheapest that ends as the full read."""
     lines = _lines(judged)
     if not lines:
         return html("Reading densely where two verdicts disagree: {}", NONE)
-    parted, kept = sum(x.dense.value > 0 for x in lines), [x for x in lines if not x.flips]
-    said = html(
+    disagreements, unchanged = sum(x.dense.value > 0 for x in lines), [x for x in lines if not x.flips]
+    sentence = html(
         "Reading densely where two verdicts disagree, in {} of {}, ends at the full read’s selection in {}.",
-        parted, plural(len(lines), "pair"), len(kept),
+        disagreements, plural(len(lines), "pair"), len(unchanged),
     )  # fmt: skip
-    if not kept:
-        return said
-    names, tokens = " and ".join(_names(judged, kept[0])), percent(kept[0].cost, 1)
-    spares = "" if kept[0].cost < 1 else ", which spares nothing"
-    return said + html(" The cheapest of these, {}, reads {} of its tokens{}.", names, tokens, spares)
+    if not unchanged:
+        return sentence
+    names, tokens = " and ".join(_names(judged, unchanged[0])), percent(unchanged[0].cost, 1)
+    spares = "" if unchanged[0].cost < 1 else ", which spares nothing"
+    return sentence + html(" The cheapest of these, {}, reads {} of its tokens{}.", names, tokens, spares)
 
 
 def gate_panel(judged: Judged) -> Panel:
@@ -48,7 +48,7 @@ def gate_panel(judged: Judged) -> Panel:
     lines = _lines(judged)
     if not lines:
         return Panel("judge_disagreement", TITLE, html("<p>{}</p>", NONE))
-    best, shown = lines[0], lines[:SHOWN]
+    best, top = lines[0], lines[:SHOWN]
     first, second = _names(judged, best)
     finding = (
         f"Of {plural(len(lines), 'pair')}, {first} and {second} end most often as the full read: "
@@ -60,14 +60,14 @@ def gate_panel(judged: Judged) -> Panel:
             *_names(judged, x), share_words(x.dense), share_words(x.jcr), f"{x.cost:.0%}", f"{x.alone:.0%}",
             f"{x.alone_cost:.0%}", f"{x.at_random:.0%}",
         )
-        for x in shown
+        for x in top
     ]  # fmt: skip
     body = table(HEADS, [("", rows)]) + html('<p class="kv-how">{}</p>', HOW)
     return Panel("judge_disagreement", TITLE, body, finding)
 
 
 def _lines(judged: Judged) -> list[DisagreementLine]:
-    """Every pair of verdicts that reuse and that anybody could ask, those that keep most first, of these the
+    """All pairs of verdicts with reuse, without oracles; those that keep most selections first, then the
     cheapest."""
     seers = {choice.label for choice in judged.request.methods if choice.name in ORACLES}
     reused = {o.method for row in judged.rows for o in row.outcomes if o.reused_tokens} - seers

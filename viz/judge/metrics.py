@@ -1,4 +1,4 @@
-"""What reuse did to a judge: the paper's table, flips beside accuracy, slots taken, questions in the plane.
+"""How reuse changes a judge: the paper's table, flips beside accuracy, selected slots, a map of questions.
 
 Source: judge study, Table 1, Fig. 7, A.2.
 """
@@ -17,9 +17,9 @@ from backend.records.judge import Judged
 from backend.records.judge_summary import changes_of
 from backend.records.judge_tables import Counted, JudgeLine, JudgeTable
 from viz.base.figure import FigureView, Panel, colour_bar, empty_view, figure, share_bars
-from viz.base.format import NONE, clip, listing, number, plot_text, plural
+from viz.base.format import NONE, clip, listing, number, plot_text, plural, rounded
 from viz.base.html import render
-from viz.base.subplots import two_panels
+from viz.base.subplots import plane_layouts, two_panels
 from viz.base.theme import MAGNITUDE, OUTLINE_COLOUR, MethodStyle, method_styles
 
 NOT_YET = "Nothing has been judged yet."
@@ -31,7 +31,7 @@ def views(
     counts: Sequence[Counted],
     umap: NDArray[np.float32] | str | None = None,
 ) -> tuple[FigureView | Panel, ...]:
-    """Everything about a batch. ``table`` and ``counts`` are :func:`backend.records.judge_summary.table` and
+    """All views of a batch. ``table`` and ``counts`` are :func:`backend.records.judge_summary.table` and
     :func:`~backend.records.judge_summary.counted` of it; ``umap`` as in :func:`question_map`."""
     orders = tuple(dict.fromkeys(line.order for line in table.lines))
     return (
@@ -64,11 +64,11 @@ def change_words(share: Share) -> str:
 
 
 def finding(table: JudgeTable) -> str:
-    """What the table comes to: the largest loss of consistency, what took its place, the final answers."""
-    reused = [x for x in table.lines if x.jcr.of and x.method != table.lines[0].method]
-    if not reused:
+    """The table in a sentence: the largest loss of consistency, what replaced it, the final answers."""
+    lines = [x for x in table.lines if x.jcr.of and x.method != table.lines[0].method]
+    if not lines:
         return "Only the full read was asked, and the full read agrees with itself."
-    worst = min(reused, key=lambda x: x.jcr.value)
+    worst = min(lines, key=lambda x: x.jcr.value)
     sentence = f"{worst.method} ({worst.order}) keeps {worst.jcr.value:.0%} of the full read’s selections"
     if worst.jcr.value < 1:
         sentence += (
@@ -94,7 +94,7 @@ def table_panel(table: JudgeTable, judged: Judged | None = None) -> Panel:
         changes=changes_of(judged) if judged else 0,
         replication=replication(1, "warm-up", "problems of an order"),
         orders=[
-            (order, lines[0].problems, _moved(lines[0]), [_cells(x, looks) for x in lines])
+            (order, lines[0].problems, _moved_words(lines[0]), [_cells(x, looks) for x in lines])
             for order, lines in orders.items()
         ],
     )
@@ -110,11 +110,11 @@ def _cells(line: JudgeLine, looks: dict[str, MethodStyle]) -> tuple[object, ...]
     )  # fmt: skip
 
 
-def _moved(dense: JudgeLine) -> str:
+def _moved_words(dense: JudgeLine) -> str:
     if not dense.moved.of:
         return ""
-    moved = share_words(dense.moved)
-    return f"; the full read itself selects another candidate than in the first order in {moved}"
+    share = share_words(dense.moved)
+    return f"; the full read itself selects another candidate than in the first order in {share}"
 
 
 COLUMNS = (
@@ -128,9 +128,6 @@ COLUMNS = (
 
 
 def _row(x: JudgeLine) -> tuple[Any, ...]:
-    def plain(value: float) -> float | str:
-        return "" if math.isnan(value) else round(value, 6)
-
     jcr, change = x.jcr, x.accuracy_change
     numbers = (
         x.accuracy.value, x.accuracy.low, x.accuracy.high, x.selection.value, jcr.value, jcr.low, jcr.high,
@@ -139,8 +136,8 @@ def _row(x: JudgeLine) -> tuple[Any, ...]:
         change.value, change.low, change.high, x.jcr_change.value,
     )  # fmt: skip
     return (
-        x.order, x.method, x.problems, *map(plain, numbers), x.failures, x.near_ties, x.twins,
-        plain(x.moved.value), plain(x.ttft_ms),
+        x.order, x.method, x.problems, *rounded(*numbers), x.failures, x.near_ties, x.twins,
+        *rounded(x.moved.value, x.ttft_ms),
     )  # fmt: skip
 
 
@@ -216,12 +213,12 @@ def counts_map(counts: Sequence[Counted]) -> FigureView:
         yaxis={"title": "reuse methods with a right answer (ACC count)", "dtick": 1},
     )
     easy = [c for c in counts if c.right == c.methods]
-    parted = [c for c in easy if c.flipped]
-    changed = len(parted)
-    gave_up = sum(set(c.flipped) == set(c.none_taken) for c in parted)
+    flips = [c for c in easy if c.flipped]
+    count = len(flips)
+    gave_up = sum(set(c.flipped) == set(c.none_taken) for c in flips)
     finding = (
-        f"Of {plural(len(easy), 'judgement')} that every reuse method answers right, {changed} "
-        f"{'has' if changed == 1 else 'have'} a changed selection under at least one; in {gave_up} of these "
+        f"Of {plural(len(easy), 'judgement')} that every reuse method answers right, {count} "
+        f"{'has' if count == 1 else 'have'} a changed selection under at least one; in {gave_up} of these "
         "every changed selection is none of the candidates."
         if easy
         else "No judgement is answered right by every reuse method."
@@ -284,9 +281,9 @@ def slots_taken(table: JudgeTable, order: str, judged: Judged | None = None) -> 
     base = lines[0]
     top = max(range(len(base.picks)), key=lambda k: base.picks[k].value)
     finding = f"{looks[base.method].name} selects {names[top]} in {share_words(base.picks[top])}"
-    far = max(lines, key=lambda x: abs(x.picks[top].value - base.picks[top].value))
-    if far is not base:
-        finding += f"; {looks[far.method].name} in {share_words(far.picks[top])}"
+    farthest = max(lines, key=lambda x: abs(x.picks[top].value - base.picks[top].value))
+    if farthest is not base:
+        finding += f"; {looks[farthest.method].name} in {share_words(farthest.picks[top])}"
     how = (
         "Slots as the judge saw them, whoever stood there; the dotted line is an even share. The full read’s "
         "own bars are the baseline: a judge asked for the first right candidate rightly prefers early slots."
@@ -307,24 +304,18 @@ def question_map(
     columns = (
         "problem", "question", "PCA 1", "PCA 2", "UMAP 1", "UMAP 2", "selected as full read", "of", "right",
     )  # fmt: skip
-    kept, total, right = Counter[int](), Counter[int](), Counter[int]()
+    same, total, right = Counter[int](), Counter[int](), Counter[int]()
     for c in counts:
-        kept[c.problem] += c.kept
+        same[c.problem] += c.kept
         right[c.problem] += c.right
         total[c.problem] += c.methods
     places = [i for i, row in enumerate(judged.rows) if total[row.problem.number]]
     if judged.points is None or len(places) < 2:
         return empty_view("judge_questions", title, "A map needs two judged problems or more.", columns)
-    points = np.zeros((len(judged.points), 2), dtype=np.float32)
-    points[:, : min(2, judged.points.shape[1])] = judged.points[:, :2]
-    layouts = [points]
     drawing = figure(400, margin={"t": 40, "r": 8}, showlegend=False)
-    if isinstance(umap, np.ndarray) and umap.shape == points.shape:
-        layouts.append(umap)
-        two_panels(drawing, ("PCA", "UMAP"))
-        drawing.update_layout(yaxis2={"matches": None, "showticklabels": True})
+    layouts = plane_layouts(drawing, judged.points, umap)
     problems = [judged.rows[i].problem for i in places]
-    shares_kept = [kept[p.number] / total[p.number] for p in problems]
+    same_shares = [same[p.number] / total[p.number] for p in problems]
     for index, layout in enumerate(layouts):
         axis = "" if index == 0 else "2"
         drawing.add_scatter(
@@ -336,7 +327,7 @@ def question_map(
             marker={
                 "size": 10,
                 "symbol": ["circle" if right[p.number] == total[p.number] else "x-open" for p in problems],
-                "color": [100 * s for s in shares_kept],
+                "color": [100 * s for s in same_shares],
                 "colorscale": MAGNITUDE,
                 "cmin": 0,
                 "cmax": 100,
@@ -345,13 +336,12 @@ def question_map(
                 "colorbar": colour_bar("kept (%)"),
             },
             customdata=[
-                f"{p.number}: {plot_text(clip(p.question, 80))}<br>{kept[p.number]} of {total[p.number]} "
+                f"{p.number}: {plot_text(clip(p.question, 80))}<br>{same[p.number]} of {total[p.number]} "
                 "selections as the full read’s"
                 for p in problems
             ],
             hovertemplate="%{customdata}<extra></extra>",
         )  # fmt: skip
-    drawing.update_layout(xaxis={"title": "first principal axis"}, yaxis={"title": "second principal axis"})
     how = (
         "Each mark is a question, the mean of its token embeddings; a cross when some method’s answer is "
         "wrong. Colour: the share of selections, over reuse methods and orders, that equal the full read’s. "
@@ -360,29 +350,31 @@ def question_map(
         how += umap
     elif len(layouts) > 1:
         how += "UMAP keeps neighbours together and says nothing about far distances."
-    finding = _neighbours(judged.points[places], np.array(shares_kept))
+    finding = _neighbours(judged.points[places], np.array(same_shares))
     rows = tuple(
         (
-            p.number, p.question, *(round(float(x), 6) for x in points[i]),
+            p.number, p.question, *(round(float(x), 6) for x in layouts[0][i]),
             *((round(float(x), 6) for x in layouts[1][i]) if len(layouts) > 1 else (None, None)),
-            kept[p.number], total[p.number], right[p.number],
+            same[p.number], total[p.number], right[p.number],
         )
         for i, p in zip(places, problems, strict=True)
     )  # fmt: skip
     return FigureView("judge_questions", title, how, finding, drawing, columns, rows)
 
 
-def _neighbours(points: NDArray[np.float32], kept: NDArray[np.float64]) -> str:
-    """Is a question's share like its nearest neighbour's, more than like anybody's?"""
-    if not np.ptp(kept):
-        return f"All {len(kept)} questions keep the same share of selections: there is nothing to tell apart."
+def _neighbours(points: NDArray[np.float32], shares: NDArray[np.float64]) -> str:
+    """How much a question's share differs from its nearest neighbour's, and from any question's."""
+    if not np.ptp(shares):
+        return (
+            f"All {len(shares)} questions keep the same share of selections: there is nothing to tell apart."
+        )
     exact = points.astype(np.float64)
     squares = (exact**2).sum(axis=1)
-    apart = squares[:, None] + squares[None] - 2 * exact @ exact.T
-    np.fill_diagonal(apart, np.inf)
-    near = float(np.abs(kept - kept[apart.argmin(axis=1)]).mean())
-    anyone = float(np.abs(kept[:, None] - kept[None]).sum() / (len(kept) * (len(kept) - 1)))
+    distances = squares[:, None] + squares[None] - 2 * exact @ exact.T
+    np.fill_diagonal(distances, np.inf)
+    pair = float(np.abs(shares - shares[distances.argmin(axis=1)]).mean())
+    anyone = float(np.abs(shares[:, None] - shares[None]).sum() / (len(shares) * (len(shares) - 1)))
     return (
-        f"A question and its nearest neighbour differ by {number(100 * near, 2)} points in the share of kept "
+        f"A question and its nearest neighbour differ by {number(100 * pair, 2)} points in the share of kept "
         f"selections, any two questions by {number(100 * anyone, 2)}."
     )

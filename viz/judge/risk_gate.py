@@ -10,7 +10,7 @@ from viz.base.figure import FigureView, empty_view, figure, interval
 from viz.base.format import listing, number, percent, plot_text, plural
 from viz.base.theme import DASHES, SYMBOLS, method_styles
 
-BARE = "#8b95a1"  # what no gate at all would give
+BARE = "#8b95a1"  # without a gate
 EVERY_COLOUR = "#8b95a1"
 PAPER_AUC = 0.82
 
@@ -38,7 +38,7 @@ def _looks(record: RiskRecord) -> dict[str, dict[str, Any]]:
     return out
 
 
-def _tested(record: RiskRecord) -> list[GateTest]:
+def _tests(record: RiskRecord) -> list[GateTest]:
     return [test for test in record.tests if test.gate is not None]
 
 
@@ -46,13 +46,13 @@ def _refusal(record: RiskRecord) -> str:
     return "No gate could be trained. " + listing(f"{t.target}: {t.refused}" for t in record.tests)
 
 
-def _untested(record: RiskRecord) -> str:
+def _exclusions(record: RiskRecord) -> str:
     left_out = [t.target for t in record.tests if t.gate is None]
     return f" Nothing to learn for {listing(left_out)}: too few sets of one kind." if left_out else ""
 
 
 def roc_view(record: RiskRecord) -> FigureView:
-    """Receiver operating characteristic of every target, on problems that its training did not see."""
+    """Receiver operating characteristic of every target, on held-out problems."""
     title = "Can a gate tell beforehand which verdicts survive reuse?"
     columns = (
         "gate",
@@ -63,7 +63,7 @@ def roc_view(record: RiskRecord) -> FigureView:
         "95% from",
         "95% to",
     )
-    tests, looks = _tested(record), _looks(record)
+    tests, looks = _tests(record), _looks(record)
     if not tests:
         return empty_view("risk_roc", title, _refusal(record), columns)
     drawing = figure(360)
@@ -90,7 +90,7 @@ def roc_view(record: RiskRecord) -> FigureView:
         yaxis=share | {"title": "safe sets that would be kept"},
     )
     areas = [f"{looks[t.target]['name']} {t.auc:.2f} ({t.auc_low:.2f} to {t.auc_high:.2f})" for t in tests]
-    finding = f"AUC with its 95% interval: {listing(areas)}.{_untested(record)}"
+    finding = f"AUC with its 95% interval: {listing(areas)}.{_exclusions(record)}"
     count = len(record.problems)
     how = (
         "0.5 is guessing, 1 is perfect; the further up and left a line, the better. "
@@ -104,7 +104,7 @@ def calibration_view(record: RiskRecord) -> FigureView:
     """Predicted probability against the share that was safe."""
     title = "Does a risk score mean what it says?"
     columns = ("gate", "mean score", "safe (share)", "95% from", "95% to", "sets")
-    tests, looks = _tested(record), _looks(record)
+    tests, looks = _tests(record), _looks(record)
     if not tests:
         return empty_view("risk_calibration", title, _refusal(record), columns)
     drawing = figure(340)
@@ -135,7 +135,7 @@ def calibration_view(record: RiskRecord) -> FigureView:
         xaxis={"title": "mean score of a group (probability of safe)", "range": [-0.02, 1.02]},
         yaxis={"title": "share that was safe", "range": [-0.02, 1.02], "tickformat": ".0%"},
     )
-    finding = f"The furthest group is {number(100 * furthest, 2)} points off its score.{_untested(record)}"
+    finding = f"The furthest group is {number(100 * furthest, 2)} points off its score.{_exclusions(record)}"
     how = (
         "Sets in groups of equal size by score; on the dotted line, 0.8 means safe in 80% of cases. Bars are "
         "95% intervals."
@@ -148,8 +148,8 @@ def trade_view(record: RiskRecord, threshold: float | None = None, gate: str = E
 
     Args:
         record: a training.
-        threshold: where to mark the lines; the gate's own when absent.
-        gate: whose scores decide: ``EVERY``, or a method's label, which then decides for that one alone.
+        threshold: to mark on the lines; by default the gate's own.
+        gate: ``EVERY``, or a method's label, whose gate decides for that method alone.
     """
     title = "How much reuse can be kept for how much consistency?"
     columns = (
@@ -159,48 +159,48 @@ def trade_view(record: RiskRecord, threshold: float | None = None, gate: str = E
     test = next((t for t in record.tests if t.target == gate), record.tests[0])
     if test.gate is None:
         return empty_view("risk_trade", title, test.refused or _refusal(record), columns)
-    marked = test.gate.threshold if threshold is None else threshold
+    limit = test.gate.threshold if threshold is None else threshold
     looks, drawing = _looks(record), figure(380)
     rows: list[tuple[Any, ...]] = []
     sentences = []
     for index, method in enumerate(record.methods):
         if test.target not in (EVERY, method):
             continue
-        bought = trade(test.score, record.same[:, index], record.copied[:, index])
+        curve = trade(test.score, record.same[:, index], record.copied[:, index])
         look = looks[method]
         drawing.add_scatter(
-            x=bought.copied, y=bought.consistency, mode="lines", legendgroup=method,
-            customdata=bought.threshold,
+            x=curve.copied, y=curve.consistency, mode="lines", legendgroup=method,
+            customdata=curve.threshold,
             hovertemplate="threshold %{customdata:.2f}: %{x:.0%} copied, JCR %{y:.1%}<extra></extra>",
             **{k: v for k, v in look.items() if k != "marker"},
         )  # fmt: skip
         drawing.add_scatter(
-            x=[0, float(bought.copied[-1])], y=[1, float(bought.consistency[-1])], mode="lines",
+            x=[0, float(curve.copied[-1])], y=[1, float(curve.consistency[-1])], mode="lines",
             line={"color": look["line"]["color"], "width": 1, "dash": "dot"}, legendgroup=method,
             showlegend=False, hoverinfo="skip",
         )  # fmt: skip
-        here = int(np.flatnonzero(bought.threshold >= marked)[-1])
+        at = int(np.flatnonzero(curve.threshold >= limit)[-1])
         drawing.add_scatter(
-            x=[float(bought.copied[here])], y=[float(bought.consistency[here])], mode="markers",
+            x=[float(curve.copied[at])], y=[float(curve.consistency[at])], mode="markers",
             marker=look["marker"] | {"size": 11, "color": look["line"]["color"]}, legendgroup=method,
             showlegend=False,
-            hovertemplate=f"threshold {marked:.2f}: %{{x:.0%}} copied, JCR %{{y:.1%}}<extra></extra>",
-            error_y=interval(*([float(x[here])] for x in (bought.consistency, bought.low, bought.high))),
+            hovertemplate=f"threshold {limit:.2f}: %{{x:.0%}} copied, JCR %{{y:.1%}}<extra></extra>",
+            error_y=interval(*([float(x[at])] for x in (curve.consistency, curve.low, curve.high))),
         )  # fmt: skip
         sentences.append(
-            f"{look['name']} copies {percent(float(bought.copied[here]), 1)} of the tokens at JCR "
-            f"{percent(float(bought.consistency[here]), 1)} (without a gate "
-            f"{percent(float(bought.copied[-1]), 1)} at {percent(float(bought.consistency[-1]), 1)})"
+            f"{look['name']} copies {percent(float(curve.copied[at]), 1)} of the tokens at JCR "
+            f"{percent(float(curve.consistency[at]), 1)} (without a gate "
+            f"{percent(float(curve.copied[-1]), 1)} at {percent(float(curve.consistency[-1]), 1)})"
         )
-        arrays = (bought.threshold, bought.kept, bought.copied, bought.consistency, bought.low, bought.high)
+        arrays = (curve.threshold, curve.kept, curve.copied, curve.consistency, curve.low, curve.high)
         rows += [
-            (test.target, method, *(round(float(v[i]), 6) for v in arrays)) for i in range(len(bought.kept))
+            (test.target, method, *(round(float(v[i]), 6) for v in arrays)) for i in range(len(curve.kept))
         ]
     drawing.update_layout(
         xaxis={"title": "prompt tokens copied", "tickformat": ".0%", "rangemode": "tozero"},
         yaxis={"title": "JCR (selection as full read’s)", "tickformat": ".0%"},
     )
-    finding = f"At threshold {marked:.2f}, {listing(sentences)}."
+    finding = f"At threshold {limit:.2f}, {listing(sentences)}."
     how = (
         "A set that the gate refuses is read in full and then agrees with the full read. Left: keep nothing; "
         "right: keep all. Above the dotted line the gate does better than refusing at random. The threshold "
@@ -210,10 +210,10 @@ def trade_view(record: RiskRecord, threshold: float | None = None, gate: str = E
 
 
 def weights_view(record: RiskRecord) -> FigureView:
-    """What the gates go by."""
+    """The gates' weights by feature."""
     title = "What does the gate go by?"
     columns = ("gate", "feature", "meaning", "weight", "mean", "spread")
-    tests, looks = _tested(record), _looks(record)
+    tests, looks = _tests(record), _looks(record)
     if not tests:
         return empty_view("risk_weights", title, _refusal(record), columns)
     words = TEXT_FEATURES | OWN_FEATURES

@@ -1,8 +1,7 @@
-"""One judged problem: orders by methods, what was selected in each, and which slots the judge took.
+"""One judged problem: the selection under every order and method, and the slots that the judge took.
 
-Selections are the candidates' own numbers, whatever slot they stood in. Everything is compared with dense in
-the same order (judge study, Section 5): dense changes its own mind with the order too, and that is no fault
-of reuse.
+Selections are candidates' numbers, independent of their slots. All are compared with dense in the same order
+(judge study, Section 5), since dense itself depends on the order.
 """
 
 from collections import Counter
@@ -17,7 +16,7 @@ from viz.base.theme import MethodStyle, method_styles
 from viz.run.verdict import Tone
 
 SLOTS = 6  # colours of candidates
-ORACLES = ("oracle", "oracle_k")  # they look at dense's cache, so nobody could repair with them
+ORACLES = ("oracle", "oracle_k")  # they use dense's cache, so they are no repair
 
 
 def looks_of(row: JudgedProblem, request: JudgeRequest) -> dict[str, MethodStyle]:
@@ -40,7 +39,7 @@ def order_words(label: str) -> str:
 
 
 def slot_words(row: JudgedProblem, label: str) -> str:
-    """An order's name, with the candidate in each slot: a judge writes the slot's number."""
+    """An order's name, with the candidate in each slot, since a judge writes the slot's number."""
     layout = next(o.layout for o in row.outcomes if o.order == label)
     return f"{order_words(label)} (slots hold {' '.join(map(str, layout))})"
 
@@ -56,35 +55,38 @@ def selection_words(outcome: JudgeOutcome) -> str:
 
 
 def tone(row: JudgedProblem) -> Tone:
-    """Did any method part from dense, in the selection beyond a near tie or in the final answer alone?"""
-    parted = [o for o in row.outcomes if o.consistent is False]
-    if any(not o.near_tie for o in parted) or any(o.consistent and not o.same_answer for o in row.outcomes):
+    """Whether any method differs from dense, in the selection beyond a near tie or in the final answer
+    alone."""
+    changes = [o for o in row.outcomes if o.consistent is False]
+    if any(not o.near_tie for o in changes) or any(o.consistent and not o.same_answer for o in row.outcomes):
         return "changed"
-    known = any(o.consistent for o in row.outcomes if o.method != _dense(row))
-    return "unclear" if parted or not known else "same"
+    any_same = any(o.consistent for o in row.outcomes if o.method != _dense(row))
+    return "unclear" if changes or not any_same else "same"
 
 
 def sentence(row: JudgedProblem, request: JudgeRequest) -> Markup:
-    """Did reuse change the verdict?"""
+    """Whether reuse changed the verdict, in a sentence."""
     looks, orders, dense = looks_of(row, request), orders_of(row), _dense(row)
-    parted: dict[str, list[JudgeOutcome]] = {}
+    changed: dict[str, list[JudgeOutcome]] = {}
     for outcome in row.outcomes:
         if outcome.consistent is False:
-            parted.setdefault(outcome.method, []).append(outcome)
+            changed.setdefault(outcome.method, []).append(outcome)
     others = [label for label in looks if label != dense]
     if not others:
-        return _head(f"The full read selects {_each(row, dense)}. Choose a method to see what reuse changes.")
+        return _head(
+            f"The full read selects {_selections(row, dense)}. Choose a method to see what reuse changes."
+        )
     if request.protocol == "rewriting":
         return _rewritten(looks, orders, dense)
     if all(by[dense].selected is None for by in orders.values()):
-        why = listing(dict.fromkeys(by[dense].failure or "no selection" for by in orders.values()))
+        reason = listing(dict.fromkeys(by[dense].failure or "no selection" for by in orders.values()))
         return _head(
-            f"The full read’s own verdict cannot be read ({why}), so consistency is undefined.",
+            f"The full read’s own verdict cannot be read ({reason}), so consistency is undefined.",
             "The text is below. Another question or criterion may help.",
         )
-    kept = [label for label in others if label not in parted]
+    equal = [label for label in others if label not in changed]
     other = [o for o in row.outcomes if o.consistent and not o.same_answer]
-    if not parted and other:
+    if not changed and other:
         example = other[0]
         was = orders[example.order][dense]
         names = _names(looks, list(dict.fromkeys(o.method for o in other)))
@@ -92,53 +94,53 @@ def sentence(row: JudgedProblem, request: JudgeRequest) -> Markup:
             f"The selection held, but {names} gave another final answer: {_answer(example)} where the full "
             f"read says {_answer(was)} ({order_words(example.order)})."
         )
-    if not parted:
+    if not changed:
         return _head(
-            f"Nothing changed: {_names(looks, kept)} select{'s' if len(kept) == 1 else ''} what the full "
-            f"read does in {_orders(len(orders))}: {_each(row, dense)}."
+            f"Nothing changed: {_names(looks, equal)} select{'s' if len(equal) == 1 else ''} what the full "
+            f"read does in {_orders(len(orders))}: {_selections(row, dense)}."
         )
-    first = next(iter(parted.values()))[0]
+    first = next(iter(changed.values()))[0]
     was = orders[first.order][dense]
-    who = "" if len(parted) == 1 else f"{looks[first.method].name} took "
+    subject = "" if len(changed) == 1 else f"{looks[first.method].name} took "
     head = (
-        f"{_names(looks, list(parted))} changed the selection: {who}{selection_words(first)} instead of "
+        f"{_names(looks, list(changed))} changed the selection: {subject}{selection_words(first)} instead of "
         f"{selection_words(was)}"
     )
     if len(orders) > 1:
         head += f" ({order_words(first.order)})"
-    rest = [_ways([o for outcomes in parted.values() for o in outcomes])]
-    if kept:
-        spared = any(o.reused_tokens for o in row.outcomes if o.method in kept)
-        rest.append(f"Kept by {_names(looks, kept)}{'.' if spared else ', which reused nothing.'}")
-    same = [o for outcomes in parted.values() for o in outcomes if o.same_answer]
+    notes = [_change_words([o for outcomes in changed.values() for o in outcomes])]
+    if equal:
+        any_reused = any(o.reused_tokens for o in row.outcomes if o.method in equal)
+        notes.append(f"Kept by {_names(looks, equal)}{'.' if any_reused else ', which reused nothing.'}")
+    same = [o for outcomes in changed.values() for o in outcomes if o.same_answer]
     if same and request.protocol != "selection":  # there, no answer is given
-        changes = plural(sum(map(len, parted.values())), "change")
-        rest.append(
-            f"The final answer stayed the full read’s in {len(same)} of {changes}: the verdict can change "
+        total = plural(sum(map(len, changed.values())), "change")
+        notes.append(
+            f"The final answer stayed the full read’s in {len(same)} of {total}: the verdict can change "
             "while the answer does not."
         )
-    ties = sum(o.near_tie for outcomes in parted.values() for o in outcomes)
+    ties = sum(o.near_tie for outcomes in changed.values() for o in outcomes)
     if ties:
-        rest.append(
+        notes.append(
             f"{plural(ties, 'of them is a near tie', 'of them are near ties')}: rounding alone could do it."
         )
-    return _head(head + ".", *rest)
+    return _head(head + ".", *notes)
 
 
-def _ways(parted: list[JudgeOutcome]) -> str:
-    """What the changed selections took: none is another thing than another candidate."""
-    ways = Counter(o.change for o in parted)
+def _change_words(changed: list[JudgeOutcome]) -> str:
+    """What the changed selections took: no candidate, another one, or unreadable."""
+    counts = Counter(o.change for o in changed)
     words: dict[Change, str] = {
         "none": "took none of them", "another": "took another candidate", "unread": "cannot be read",
     }  # fmt: skip
-    counted = [f"{ways[way]} {words[way]}" for way in words if ways[way]]
-    return f"Of {plural(len(parted), 'changed selection')}, {listing(counted)}."
+    phrases = [f"{counts[change]} {words[change]}" for change in words if counts[change]]
+    return f"Of {plural(len(changed), 'changed selection')}, {listing(phrases)}."
 
 
 def _rewritten(
     looks: Mapping[str, MethodStyle], orders: Mapping[str, Mapping[str, JudgeOutcome]], dense: str
 ) -> Markup:
-    """Of judges that write an answer of their own and select none."""
+    """The sentence for judges that write their own answer and select none."""
     changed = [
         (o, by[dense])
         for by in orders.values()
@@ -159,34 +161,34 @@ def _rewritten(
 
 
 def baseline(row: JudgedProblem) -> Markup:
-    """Dense's own order sensitivity, before any claim about reuse."""
+    """How dense itself depends on the order, in a sentence."""
     dense, orders = _dense(row), orders_of(row)
-    chosen = [by[dense].selected for by in orders.values()]
-    if all(c is None for c in chosen) and len({by[dense].answer for by in orders.values()}) == 1:
+    selections = [by[dense].selected for by in orders.values()]
+    if all(c is None for c in selections) and len({by[dense].answer for by in orders.values()}) == 1:
         return html("The full read itself writes the same answer in {}.", _orders(len(orders)))
     if len(orders) < 2:
         return Markup(
             "Only one order was judged. Add shuffled ones to see whether the full read keeps its own mind."
         )
-    read = [c for c in chosen if c is not None]
-    distinct = len(set(read))
-    if not read:
+    readable = [c for c in selections if c is not None]
+    distinct = len(set(readable))
+    if not readable:
         return Markup("The full read’s selection could not be read in any order.")
     if distinct == 1:
         return html(
             "The full read itself keeps its selection in all of {} that can be read.",
-            plural(len(read), "order"),
+            plural(len(readable), "order"),
         )
     return html(
         "The full read itself is sensitive to the order: {} different selections in {}. Consistency is with "
         "the full read <em>in the same order</em>.",
         distinct,
-        plural(len(read), "order"),
+        plural(len(readable), "order"),
     )
 
 
-def repaired(row: JudgedProblem, request: JudgeRequest) -> Markup:
-    """What keeps dense's selection, and at what cost."""
+def remedy(row: JudgedProblem, request: JudgeRequest) -> Markup:
+    """The cheapest method that keeps dense's selection, in a sentence."""
     looks, dense = looks_of(row, request), _dense(row)
     oracles = [choice.label for choice in request.methods if choice.name in ORACLES]
     candidates = []
@@ -194,37 +196,37 @@ def repaired(row: JudgedProblem, request: JudgeRequest) -> Markup:
         if label in oracles:
             continue
         outcomes = [o for o in row.outcomes if o.method == label and o.consistent is not None]
-        reused = sum(o.reused_tokens for o in outcomes)
-        if label != dense and outcomes and reused:
-            kept = sum(bool(o.consistent) for o in outcomes)
-            read = sum(o.forwarded_tokens for o in outcomes) / max(1, sum(o.prompt_tokens for o in outcomes))
-            candidates.append((-kept / len(outcomes), read, label, kept, len(outcomes)))
+        reused_tokens = sum(o.reused_tokens for o in outcomes)
+        if label != dense and outcomes and reused_tokens:
+            same = sum(bool(o.consistent) for o in outcomes)
+            share = sum(o.forwarded_tokens for o in outcomes) / max(1, sum(o.prompt_tokens for o in outcomes))
+            candidates.append((-same / len(outcomes), share, label, same, len(outcomes)))
     if not candidates:
         return Markup(
             "Nothing was reused, so there is nothing to repair. KVCOMM’s pools may need more problems first."
         )
-    _, read, label, kept, of = min(candidates)
-    name, orders, tokens = looks[label].name, plural(of, "order"), percent(read, 1)
-    if kept < of:
-        nearest = html(" {} comes nearest: {} of {}, reading {} of the tokens.", name, kept, orders, tokens)
+    _, share, label, same, count = min(candidates)
+    name, orders, tokens = looks[label].name, plural(count, "order"), percent(share, 1)
+    if same < count:
+        nearest = html(" {} comes nearest: {} of {}, reading {} of the tokens.", name, same, orders, tokens)
         return html(
             "Nothing that reused keeps the full read’s selection in {}.{}{}",
-            "every order" if kept else f"any of {orders}", nearest if kept else "", _refused(row, looks),
+            "every order" if same else f"any of {orders}", nearest if same else "", _readers(row, looks),
         )  # fmt: skip
     return html(
         "{} keeps the full read’s selection in {} of {} while reading {} of the tokens; it is the cheapest "
-        "of those that keep most.", name, kept, orders, tokens,
+        "of those that keep most.", name, same, orders, tokens,
     )  # fmt: skip
 
 
-def _refused(row: JudgedProblem, looks: Mapping[str, MethodStyle]) -> str:
-    """Which methods read everything themselves: they keep every selection and spare nothing."""
+def _readers(row: JudgedProblem, looks: Mapping[str, MethodStyle]) -> str:
+    """The methods that reused nothing, in a sentence; they are no repair."""
     reused = {o.method for o in row.outcomes if o.reused_tokens}
     names = [look.name for label, look in looks.items() if label not in reused and label != _dense(row)]
     if not names:
         return ""
-    read = "it reads" if len(names) == 1 else "they read"
-    return f" {listing(names)} reused nothing here: {read} as much as the full read, which is no repair."
+    verb = "it reads" if len(names) == 1 else "they read"
+    return f" {listing(names)} reused nothing here: {verb} as much as the full read, which is no repair."
 
 
 def grid_html(row: JudgedProblem, request: JudgeRequest) -> Markup:
@@ -243,14 +245,14 @@ def grid_html(row: JudgedProblem, request: JudgeRequest) -> Markup:
 def picks_html(row: JudgedProblem, request: JudgeRequest) -> Markup:
     """How often each slot was taken, over the orders."""
     looks = looks_of(row, request)
-    counted = {label: _picks(row, label) for label in looks}
+    picks_by_label = {label: _picks(row, label) for label in looks}
     orders = len(orders_of(row))
     return render(
         "judge/picks.html",
-        rows=[(look, counted[label]) for label, look in looks.items()],
-        most=max((n for picks in counted.values() for n in picks.values()), default=0),
+        rows=[(look, picks_by_label[label]) for label, look in looks.items()],
+        most=max((n for picks in picks_by_label.values() for n in picks.values()), default=0),
         slots=len(row.problem.candidates),
-        favourite=_favourite(counted, looks, orders),
+        favourite=_favourite(picks_by_label, looks, orders),
         orders=orders,
     )
 
@@ -264,10 +266,10 @@ def _picks(row: JudgedProblem, label: str) -> Counter[int | None]:
 
 
 def _favourite(
-    counted: Mapping[str, Counter[int | None]], looks: Mapping[str, MethodStyle], orders: int
+    picks_by_label: Mapping[str, Counter[int | None]], looks: Mapping[str, MethodStyle], orders: int
 ) -> str:
-    label = next(iter(counted))
-    picks = Counter({k: n for k, n in counted[label].items() if k})
+    label = next(iter(picks_by_label))
+    picks = Counter({k: n for k, n in picks_by_label[label].items() if k})
     if not picks:
         return f"{looks[label].name} took no slot."
     (slot, times), *others = picks.most_common()
@@ -279,19 +281,19 @@ def _favourite(
 
 def _counts(row: JudgedProblem, looks: Mapping[str, MethodStyle]) -> str:
     dense = _dense(row)
-    counted = []
+    phrases = []
     for label, look in looks.items():
         outcomes = [o for o in row.outcomes if o.method == label and o.consistent is not None]
         if label != dense and outcomes:
-            none = sum(o.change == "none" for o in outcomes)
-            took = f" (none taken in {none})" if none else ""
-            spared = "" if any(o.reused_tokens for o in outcomes) else " (reused nothing)"
-            counted.append(
-                f"{look.name} {sum(bool(o.consistent) for o in outcomes)} of {len(outcomes)}{took}{spared}"
+            none_count = sum(o.change == "none" for o in outcomes)
+            took = f" (none taken in {none_count})" if none_count else ""
+            note = "" if any(o.reused_tokens for o in outcomes) else " (reused nothing)"
+            phrases.append(
+                f"{look.name} {sum(bool(o.consistent) for o in outcomes)} of {len(outcomes)}{took}{note}"
             )
-    if not counted:
+    if not phrases:
         return f"{plural(len(row.outcomes), 'verdict')}."
-    return f"Selections equal to the full read’s in the same order: {listing(counted)}."
+    return f"Selections equal to the full read’s in the same order: {listing(phrases)}."
 
 
 def _answer(outcome: JudgeOutcome) -> str:
@@ -302,7 +304,7 @@ def _dense(row: JudgedProblem) -> str:
     return row.outcomes[0].method
 
 
-def _each(row: JudgedProblem, label: str) -> str:
+def _selections(row: JudgedProblem, label: str) -> str:
     """What a method selects over the orders, each selection once."""
     outcomes = [o for o in row.outcomes if o.method == label]
     return listing(dict.fromkeys(map(selection_words, outcomes)))

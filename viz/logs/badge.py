@@ -31,9 +31,9 @@ def badge(record: GateRecord) -> dict[str, Any]:
 
 def badge_svg(record: GateRecord) -> str:
     """The same as a picture."""
-    told = badge(record)
-    left, right = (round(LETTER * len(told[name])) + 12 for name in ("label", "message"))
+    content = badge(record)
+    left, right = (round(LETTER * len(content[name])) + 12 for name in ("label", "message"))
     return render(
-        "logs/badge.svg", label=told["label"], message=told["message"], left=left, width=left + right,
-        colour=f"#{told['color']}", font=FONT,
+        "logs/badge.svg", label=content["label"], message=content["message"], left=left, width=left + right,
+        colour=f"#{content['color']}", font=FONT,
     )  # fmt: skip

@@ -11,51 +11,49 @@ MOST_MISSED = 8
 LONGEST = 28  # characters of an agent's name
 
 
-def overview_html(found: XRay) -> Markup:
-    """What reuse would save, in a sentence."""
-    tokens = max(1, found.totals["tokens"])
-    shares = {name: found.totals[name] / tokens for name in ("blocks", "anywhere")}
-    return render("logs/overview.html", found=found, shares=shares, skipped=found.skipped)
+def overview_html(xray: XRay) -> Markup:
+    """What reuse would save."""
+    tokens = max(1, xray.totals["tokens"])
+    shares = {name: xray.totals[name] / tokens for name in ("blocks", "anywhere")}
+    return render("logs/overview.html", xray=xray, shares=shares, skipped=xray.skipped)
 
 
-def details_html(found: XRay) -> Markup:
+def details_html(xray: XRay) -> Markup:
     """What to change, then the causes and the matrix."""
     return render(
-        "logs/details.html", agents=agents_html(found), missed=missed_html(found), advice=advice_of(found)
+        "logs/details.html", agents=agents_html(xray), missed=missed_html(xray), advice=advice_of(xray)
     )
 
 
-def advice_of(found: XRay) -> list[Advice]:
-    """What saves something, most first; of two that save as much, the first."""
-    return list({advice.saved: advice for advice in reversed(found.advice) if advice.saved > 0}.values())[
-        ::-1
-    ]
+def advice_of(xray: XRay) -> list[Advice]:
+    """Advice that saves tokens, by savings; of equal savings the first alone."""
+    return list({advice.saved: advice for advice in reversed(xray.advice) if advice.saved > 0}.values())[::-1]
 
 
-def agents_html(found: XRay) -> Markup:
-    """Who had sent before what an agent reads: a table whose darker cells are more tokens."""
-    most = max((cell for row in found.matrix for cell in row), default=0) or 1
+def agents_html(xray: XRay) -> Markup:
+    """Which agents had sent before what an agent reads: a table; darker cells are more tokens."""
+    most = max((cell for row in xray.matrix for cell in row), default=0) or 1
     return render(
-        "logs/matrix.html", names=[clip(name, LONGEST) for name in found.agents],
-        rows=found.matrix, most=most, prefixes=found.prefixes,
+        "logs/matrix.html", names=[clip(name, LONGEST) for name in xray.agents],
+        rows=xray.matrix, most=most, prefixes=xray.prefixes,
     )  # fmt: skip
 
 
-def missed_html(found: XRay) -> Markup:
+def missed_html(xray: XRay) -> Markup:
     """The causes, the most expensive first."""
-    if not found.missed:
+    if not xray.missed:
         return Markup("<p>No call missed anything that an earlier one had sent.</p>")
     rows = [
         (
-            missed.kind, plural(missed.calls, "call"), f"{missed.tokens:,}",
-            f"{missed.tokens / max(1, found.totals['tokens']):.0%}", example_html(missed.example.cause),
+            cause.kind, plural(cause.calls, "call"), f"{cause.tokens:,}",
+            f"{cause.tokens / max(1, xray.totals['tokens']):.0%}", example_html(cause.example.cause),
         )
-        for missed in found.missed[:MOST_MISSED]
+        for cause in xray.missed[:MOST_MISSED]
     ]  # fmt: skip
     return table(("What came first", "in", "tokens missed", "of all", "for example"), [("", rows)])
 
 
 def example_html(cause: object) -> Markup:
-    """How two calls part."""
+    """The texts where two calls diverge."""
     before, after = (clip(str(getattr(cause, name, "")), 70) for name in ("before", "after"))
     return joined([Markup('<code class="kv-log-cut">{}</code>').format(text) for text in (before, after)])

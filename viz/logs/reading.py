@@ -1,4 +1,4 @@
-"""What a model made of a log's sampled calls: the verdict, then methods, layouts and changed answers."""
+"""A model's reading of a log's sampled calls: the verdict, then methods, layouts and changed answers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,45 +15,46 @@ MOST_CHANGED = 6
 LONGEST = 400  # characters of an answer
 
 
-def verdict_html(found: ReadingRecord) -> Markup:
+def verdict_html(record: ReadingRecord) -> Markup:
     """Whether the answers stay."""
-    whole = [line for line in lines_of(found) if line["agent"] is None]
+    lines = [line for line in lines_of(record) if line["agent"] is None]
     return render(
-        "logs/reading.html", found=found, read=whole[0]["flips"]["of"] if whole else 0,
-        worst=max(whole, key=lambda line: line["flips"]["count"], default=None),
-        kept=[line["method"] for line in whole if not line["flips"]["count"]],
+        "logs/reading.html", record=record, read=lines[0]["flips"]["of"] if lines else 0,
+        worst=max(lines, key=lambda line: line["flips"]["count"], default=None),
+        kept=[line["method"] for line in lines if not line["flips"]["count"]],
     )  # fmt: skip
 
 
-def answers_html(found: ReadingRecord) -> Markup:
+def answers_html(record: ReadingRecord) -> Markup:
     """What each method and each layout changed, and the changed answers with their causes; nothing where no
     call could be read."""
-    lines = lines_of(found)
-    changed = [row for row in found.rows if row.flipped]
+    lines = lines_of(record)
+    changed = [row for row in record.rows if row.flipped]
     if not lines:
         return Markup("")
     return render(
-        "logs/answers.html", methods=methods_html(lines, len(found.agents) > 1), layouts=layouts_html(found),
-        changed=[changed_html(row, named(found, row.method)) for row in changed[:MOST_CHANGED]],
-        more=max(0, len(changed) - MOST_CHANGED), tax=boundary_words(found.boundary_tax),
+        "logs/answers.html", methods=methods_html(lines, len(record.agents) > 1),
+        layouts=layouts_html(record),
+        changed=[changed_html(row, name_of(record, row.method)) for row in changed[:MOST_CHANGED]],
+        more=max(0, len(changed) - MOST_CHANGED), tax=boundary_words(record.boundary_tax),
     )  # fmt: skip
 
 
-def named(found: ReadingRecord, label: str) -> str:
-    """A method as the page calls it."""
-    return shown_name(label, {m.label: m.name for m in found.request.methods}.get(label, label))
+def name_of(record: ReadingRecord, label: str) -> str:
+    """A method's name on the page."""
+    return shown_name(label, {m.label: m.name for m in record.request.methods}.get(label, label))
 
 
-def lines_of(found: ReadingRecord) -> list[dict[str, Any]]:
+def lines_of(record: ReadingRecord) -> list[dict[str, Any]]:
     """What each method changed, of all agents and of each."""
-    lines = (line | {"method": named(found, line["method"])} for line in found.summary())
+    lines = (line | {"method": name_of(record, line["method"])} for line in record.summary())
     return [line for line in lines if line["flips"]["of"]]
 
 
-def of_interval(counted: dict[str, Any]) -> Markup:
-    """A count with what the true share may be."""
+def of_interval(share: dict[str, Any]) -> Markup:
+    """A count with the interval of its share."""
     return Markup('{} of {} <span class="kv-log-limits">{} to {}</span>').format(
-        counted["count"], counted["of"], f"{counted['low']:.0%}", f"{counted['high']:.0%}"
+        share["count"], share["of"], f"{share['low']:.0%}", f"{share['high']:.0%}"
     )
 
 
@@ -80,16 +81,16 @@ def methods_html(lines: Sequence[dict[str, Any]], several: bool) -> Markup:
     return table(heads, [("", rows)], look="kv-log-reading", row_heads=True)
 
 
-def layouts_html(found: ReadingRecord) -> Markup:
+def layouts_html(record: ReadingRecord) -> Markup:
     """A row for each layout that was tried; nothing where none was."""
     rows = [
         (
             f"{line['layout'][0].upper()}{line['layout'][1:]}"
-            f"{line['method'] and ': ' + named(found, line['method'])}",
+            f"{line['method'] and ': ' + name_of(record, line['method'])}",
             f"{line['saved']:,} ({line['saved'] / max(1, line['of']):.0%})", of_interval(line["flips"]),
             line["real_flips"]["count"], number(line["kl_first"]),
         )
-        for line in found.verdicts()
+        for line in record.verdicts()
     ]  # fmt: skip
     heads = (
         "Layout", "tokens saved in the log", "answers changed (95%)", "not by rounding",

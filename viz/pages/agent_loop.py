@@ -12,11 +12,11 @@ from backend.base.text import boundary_words, replication
 from backend.records.agent_loop import LoopLine, LoopRecord, summary
 from backend.records.run import PROVENANCE
 from viz.base.figure import FigureView, empty_view, figure, hatch, interval
-from viz.base.format import listing, milliseconds, number, percent, plot_text, plural
+from viz.base.format import listing, milliseconds, number, percent, plot_text, plural, rounded
 from viz.base.theme import ACTION_COLOURS, MethodStyle, method_styles
 
 NEAR = 0.1  # nats; under it a reused segment counts as reusable
-LEAST_KL = 1e-9  # drawn for anything smaller, so that a logarithm exists
+LEAST_KL = 1e-9  # drawn for anything smaller, for the log axis
 #: Provenance word -> (figure colour, pattern): colour is never alone.
 PROVENANCE_LOOKS: dict[str, tuple[str, str]] = {
     "exact local": (ACTION_COLOURS[1], ""),
@@ -47,7 +47,7 @@ def looks(record: LoopRecord) -> dict[str, MethodStyle]:
 
 
 def _first_mode(record: LoopRecord) -> str:
-    """Pinned where it was run: there every method reads the same prompts."""
+    """Pinned if it was run, since there all methods read the same prompts."""
     return next(m for m in ("pinned", "free") if m in record.request.modes)
 
 
@@ -184,8 +184,8 @@ def success(record: LoopRecord) -> FigureView:
         yaxis={"autorange": "reversed"}, margin={"l": 190},
     )  # fmt: skip
     rows = tuple(
-        (x.mode, x.method, x.right, x.known, round(x.right / x.known, 4), round(x.right_low, 4),
-         round(x.right_high, 4), *(_plain(v) for v in x.behind))
+        (x.mode, x.method, x.right, x.known,
+         *rounded(x.right / x.known, x.right_low, x.right_high, *x.behind, digits=4))
         for x in lines
     )  # fmt: skip
     last = lines[-1].mode
@@ -217,7 +217,7 @@ def kl_by_turn(record: LoopRecord) -> FigureView:
             "loop_kl", title, "Defined only where every method reads the same texts (pinned).", columns
         )
     drawing = figure(320)
-    column = np.where(record.method == 0, np.nan, record.kl_mean)  # dense against itself says nothing
+    column = np.where(record.method == 0, np.nan, record.kl_mean)  # dense against itself is left out
     rows = _by_turn(drawing, record, "pinned", column, lambda g: float(np.median(g)), LEAST_KL)
     if not rows:
         return empty_view("loop_kl", title, "No turn of a method beside the full read was run.", columns)
@@ -280,7 +280,3 @@ def provenance(record: LoopRecord) -> FigureView:
 
 def _episodes(record: LoopRecord) -> str:
     return plural(len(record.questions), "episode")
-
-
-def _plain(value: float) -> float | str:
-    return round(value, 4) if value == value else ""

@@ -26,8 +26,8 @@ def turns_html(
     Args:
         outcomes: of the turns that are finished, in order.
         labels: the methods', dense first; ``names`` their registry names.
-        writing: what each writes of the turn that is going on.
-        tools: what the tools gave.
+        writing: each method's text of the current turn so far.
+        tools: the tools' results.
     """
     looks = method_styles(labels, names)
     numbers = dict.fromkeys(o.agent for o in outcomes)
@@ -44,8 +44,8 @@ def turns_html(
 
 
 def ends_html(record: RunRecord) -> Markup:
-    """How the episode ended under each method, of which some came to fewer turns than others."""
-    looks, said = words.styles(record), []
+    """How the episode ended under each method, and after how many turns."""
+    looks, ends = words.styles(record), []
     for label in record.labels:
         last = [o for o in record.outcomes if o.method == label][-1]
         right = {None: "", True: " (right)", False: " (wrong)"}[last.correct]
@@ -54,8 +54,8 @@ def ends_html(record: RunRecord) -> Markup:
             if is_final(last) and last.answer
             else "gives no answer"
         )
-        said.append(f"{looks[label].name} {end} after {words.plural(last.agent, 'turn')}")
-    return html('<strong class="kv-verdict-head">{}.</strong>', "; ".join(said))
+        ends.append(f"{looks[label].name} {end} after {words.plural(last.agent, 'turn')}")
+    return html('<strong class="kv-verdict-head">{}.</strong>', "; ".join(ends))
 
 
 def fragments_html(record: RunRecord, turn: int) -> Markup:
@@ -83,10 +83,10 @@ def _cells(
     looks: Mapping[str, MethodStyle],
     tools: Sequence[ToolUse],
 ) -> list[dict[str, Any]]:
-    """What each method wrote in a turn, what its tool gave, and what it cost."""
+    """Each method's text in a turn, its tool's result, and its cost."""
     dense = next((o for o in outcomes if o.method == labels[0]), None)
-    seen = {use.method: use.text for use in tools}
-    # pinned: all read what dense's call gave, also those whose own call would have given something else
+    texts = {use.method: use.text for use in tools}
+    # pinned: all read the result of dense's call, also if their own call would have another
     shared = tools[0].text if len(tools) == 1 else ""
     return [
         {
@@ -94,7 +94,7 @@ def _cells(
             "fragments": _fragments(o),
             "text": o.text,
             "changed": not (dense is None or o is dense or o.text == dense.text),
-            "observed": "" if is_final(o) else words.clip(seen.get(o.method, shared), 200),
+            "observed": "" if is_final(o) else words.clip(texts.get(o.method, shared), 200),
             "borrowed": bool(shared) and dense is not None and o.text != dense.text,
             "badges": _badges(o, dense),
         }
@@ -106,15 +106,15 @@ def _badges(outcome: Outcome, dense: Outcome | None) -> list[str]:
     total = outcome.actions.shape[1]
     out = [f"{percent(copied_tokens(outcome), total)} of {total:,} tokens reused"]
     first = outcome.timing.ttft_ms
-    cached, new = (milliseconds(t) for t in (first - outcome.timing.parts_ms.get("base", 0.0), first))
-    out += [f"TTFT {new}"] if cached == new else [f"TTFT {cached} once cached", f"{new} first time"]
+    cached, full = (milliseconds(t) for t in (first - outcome.timing.parts_ms.get("base", 0.0), first))
+    out += [f"TTFT {full}"] if cached == full else [f"TTFT {cached} once cached", f"{full} first time"]
     if outcome.fidelity is not None and outcome is not dense:
         out.append(f"KL {number(outcome.fidelity.kl_first, 2)} nats")
     return out
 
 
 def _fragments(outcome: Outcome, prompt: Prompt | None = None) -> list[tuple[str, int, str, str]]:
-    """The prompt's fragments in order: provenance, tokens, why, and the text if a prompt is given."""
+    """The prompt's fragments in order: provenance, tokens, reason, and the text if a prompt is given."""
     return [
         (
             s.provenance or "computed",

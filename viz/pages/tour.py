@@ -1,7 +1,7 @@
-"""What a step of the guided tour says of its run: which prediction came true, sentences, and figures.
+"""The findings of each step of the guided tour: which prediction came true, sentences, and figures.
 
-Everything is computed from the record. Where the effect that a step is about does not show in the run, the
-step says so (``Told.shows``). A step's methods are known by their place behind dense.
+All are computed from the record. If the effect that a step is about does not show in the run, the step says
+so (``StepFindings.shows``). A step's methods are identified by their order behind dense.
 """
 
 from collections.abc import Callable
@@ -29,16 +29,16 @@ View = FigureView | Panel
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a run says.
+class StepFindings:
+    """A step's findings.
 
     Attributes:
-        choice: the key of the prediction that came true; None where this run decides none.
-        shows: does the run show the effect that the step is about?
-        sentences: one or two for a person; :func:`describe_step` escapes what is no :class:`Markup` in them.
+        choice: the key of the prediction that came true; None if the run decides none.
+        shows: whether the run shows the effect that the step is about.
+        sentences: one or two; :func:`describe_step` escapes those that are not :class:`Markup`.
         views: figures.
-        texts: are the agents' texts side by side worth a look?
-        strip: the agent whose prompt is shown token by token, if one is.
+        texts: whether to show the agents' texts side by side.
+        strip: the agent whose prompt is shown token by token, if any.
     """
 
     choice: str | None
@@ -49,17 +49,17 @@ class Told:
     strip: int | None = None
 
 
-def describe_step(key: str, record: RunRecord) -> Told:
-    """What ``record`` says at the step ``key``."""
-    found = STEPS[key](record)
-    return replace(found, sentences=tuple(map(escape, found.sentences)))
+def describe_step(key: str, record: RunRecord) -> StepFindings:
+    """The findings of ``record`` at the step ``key``."""
+    findings = STEPS[key](record)
+    return replace(findings, sentences=tuple(map(escape, findings.sentences)))
 
 
 # -- what the steps have in common
 
 
 def answers(record: RunRecord, label: str) -> tuple[int, int]:
-    """Agents whose answer (or text, where none is read) is dense's, and all agents."""
+    """The number of agents whose answer (or text, without an answer) is dense's, and of all agents."""
     same = sum(
         _answer_text(record.outcome(agent, label))
         == _answer_text(record.outcome(agent, words.dense_label(record)))
@@ -84,13 +84,13 @@ def copied_error(record: RunRecord, label: str, like: str | None = None) -> floa
     from a cache, over all agents and layers; None where there are none or none were measured."""
     parts = []
     for agent in record.agents:
-        out, taken = record.outcome(agent, label), record.outcome(agent, like or label)
-        mask = words.main_actions(taken) > 0
+        out, reader = record.outcome(agent, label), record.outcome(agent, like or label)
+        mask = words.main_actions(reader) > 0
         if out.key_error is None or out.value_error is None or mask.shape[-1] != out.key_error.shape[1]:
             continue
         parts += [out.key_error[:, mask].ravel(), out.value_error[:, mask].ravel()]
-    every = np.concatenate(parts) if parts else np.zeros(0)
-    return float(np.nanmean(every)) if every.size else None
+    values = np.concatenate(parts) if parts else np.zeros(0)
+    return float(np.nanmean(values)) if values.size else None
 
 
 def layer_errors(record: RunRecord, agent: int, label: str) -> np.ndarray | None:
@@ -114,107 +114,108 @@ def _times(record: RunRecord, label: str) -> tuple[float, float]:
 NOT_MEASURED = "This run holds no measure of the cache’s error, so it decides nothing here."
 
 
-#: Which step of the picture of a text's way shows what a step of the tour is about (:mod:`viz.run.play`).
+#: Steps of the picture in :mod:`viz.run.play` that show what a step of the tour is about.
 COPIED, TURNED, MISSING, CORRECTED = 1, 2, 3, 4
 
 
 def picture(record: RunRecord, agent: int, label: str, at: int) -> tuple[View, ...]:
-    """A text's keys and values on their way into the prompt; nothing where the record does not hold them."""
-    known = any(outcome.transfers for outcome in record.outcomes)
-    return (play_panel(record, agent, label, at=at),) if known else ()
+    """A text's keys and values on their way into the prompt; empty if the record does not hold them."""
+    recorded = any(outcome.transfers for outcome in record.outcomes)
+    return (play_panel(record, agent, label, at=at),) if recorded else ()
 
 
 # -- the steps
 
 
-def cache(record: RunRecord) -> Told:
+def cache(record: RunRecord) -> StepFindings:
     """How much of a prompt that was read before has to be read again."""
     label, dense = words.others(record)[0], words.dense_label(record)
-    kept, total = words.cached_tokens(record, label)
-    share = 1 - kept / total if total else 1.0
+    hits, total = words.cached_tokens(record, label)
+    share = 1 - hits / total if total else 1.0
     choice = "few" if share <= 0.1 else "half" if share <= 0.75 else "all"
-    here, before = _times(record, label)
+    method_ms, dense_ms = _times(record, label)
     agent = final_agent(record)
     same = answers(record, label)[0] == len(record.agents)
-    held = size(record.model.kv_bytes_per_token * total)
-    said = (
-        f"Of {plural(total, 'token')}, {kept:,} came from the cache and {total - kept:,} had to be read ("
-        f"{percent(total - kept, total)}). All keys and values of {record.model.layers} layers take {held}.",
+    memory = size(record.model.kv_bytes_per_token * total)
+    lines = (
+        f"Of {plural(total, 'token')}, {hits:,} came from the cache and {total - hits:,} had to be read "
+        f"({percent(total - hits, total)}). All keys and values of {record.model.layers} layers take "
+        f"{memory}.",
         html(
             "The first word came after {} instead of {} ({}; measured once), and the answer is {}{}.",
-            milliseconds(here),
-            milliseconds(before),
-            ratio(here, before),
+            milliseconds(method_ms),
+            milliseconds(dense_ms),
+            ratio(method_ms, dense_ms),
             "the same: " if same else html("{} instead of ", shown_answer(record.outcome(agent, label))),
             shown_answer(record.outcome(agent, dense))
             + ("" if same else ", which an exact cache should not do"),
         ),
     )
-    return Told(choice, choice != "all" and same, said, (ttft_view(record),), strip=agent)
+    return StepFindings(choice, choice != "all" and same, lines, (ttft_view(record),), strip=agent)
 
 
-def prefix(record: RunRecord) -> Told:
+def prefix(record: RunRecord) -> StepFindings:
     """How many answers survive when every part of a prompt is copied from elsewhere."""
     label, dense = words.others(record)[0], words.dense_label(record)
     same, total = answers(record, label)
     choice = "all" if same == total else "some" if same else "none"
-    lost = [
+    changed = [
         a
         for a in record.agents
         if _answer_text(record.outcome(a, label)) != _answer_text(record.outcome(a, dense))
     ]
-    kept, tokens = words.cached_tokens(record, label)
-    said = [
-        f"{same} of {total} answers are the full read’s, with {percent(kept, tokens)} of the prompts’ tokens "
+    hits, tokens = words.cached_tokens(record, label)
+    lines = [
+        f"{same} of {total} answers are the full read’s, with {percent(hits, tokens)} of the prompts’ tokens "
         "copied."
     ]
-    if lost:
-        a = record.outcome(lost[-1], label)
-        said.append(
+    if changed:
+        a = record.outcome(changed[-1], label)
+        lines.append(
             html(
                 "{} says {}; with its prompt read in full, {}.",
-                words.agent_name(record.request.pipeline, lost[-1]),
+                words.agent_name(record.request.pipeline, changed[-1]),
                 shown_answer(a),
-                shown_answer(record.outcome(lost[-1], dense)),
+                shown_answer(record.outcome(changed[-1], dense)),
             )
         )
     else:
-        said.append(
+        lines.append(
             "In this run the copy did no visible harm: all answers held. Look at the errors in the cache "
             "below; they are there all the same."
         )
-    agent = lost[-1] if lost else final_agent(record)
-    return Told(
+    agent = changed[-1] if changed else final_agent(record)
+    return StepFindings(
         choice,
-        bool(lost),
-        tuple(said),
+        bool(changed),
+        tuple(lines),
         (*picture(record, agent, label, COPIED), error_by_layer(record, agent)),
         True,
         agent,
     )
 
 
-def rotation(record: RunRecord) -> Told:
+def rotation(record: RunRecord) -> StepFindings:
     """What moving removes of the keys' error at layer 0, and what stays above."""
-    moved, left = words.others(record)[:2]
+    mover, copier = words.others(record)[:2]
     agent, floor = final_agent(record), record.model.certificate.floor
-    view = (*picture(record, agent, moved, TURNED), error_by_layer(record, agent))
-    after, before = layer_errors(record, agent, moved), layer_errors(record, agent, left)
+    view = (*picture(record, agent, mover, TURNED), error_by_layer(record, agent))
+    after, before = layer_errors(record, agent, mover), layer_errors(record, agent, copier)
     if after is None or before is None:
-        return Told(None, False, (NOT_MEASURED,), view)
+        return StepFindings(None, False, (NOT_MEASURED,), view)
     if before[0] <= 10 * floor:
-        said: tuple[str, ...] = (
+        lines: tuple[str, ...] = (
             "In this run the copied keys were not turned wrongly at layer 0, so there was nothing to move: "
             f"their error is {number(float(before[0]), 2)}.",
         )
-        return Told(None, False, said, view)
-    rest = float(after[0] / before[0])
-    choice = "gone" if rest <= 0.01 else "part" if rest < 0.75 else "none"
-    distances = [abs(s.moved_by) for s in record.outcome(agent, moved).spans if s.moved_by]
-    far = f" by up to {plural(max(distances), 'position')}" if distances else ""
+        return StepFindings(None, False, lines, view)
+    share = float(after[0] / before[0])
+    choice = "gone" if share <= 0.01 else "part" if share < 0.75 else "none"
+    distances = [abs(s.moved_by) for s in record.outcome(agent, mover).spans if s.moved_by]
+    way = f" by up to {plural(max(distances), 'position')}" if distances else ""
     top = len(after) - 1
-    said = (
-        f"At layer 0 the copied keys are off by {number(float(before[0]), 2)} of their length; moved{far}, "
+    lines = (
+        f"At layer 0 the copied keys are off by {number(float(before[0]), 2)} of their length; moved{way}, "
         + (
             "by no more than rounding."
             if after[0] <= 10 * floor
@@ -226,21 +227,23 @@ def rotation(record: RunRecord) -> Told:
         else "Nothing above rounding is left at the last layer either, so here the copy lacked nothing but "
         "its place.",
     )
-    return Told(choice, choice == "gone" and bool(after[-1] > 10 * floor), said, view, strip=agent)
+    return StepFindings(choice, choice == "gone" and bool(after[-1] > 10 * floor), lines, view, strip=agent)
 
 
-def offsets(record: RunRecord) -> Told:
+def offsets(record: RunRecord) -> StepFindings:
     """How large the values' offset is where it is largest, and whether adding it restores the answer."""
     plain, control = words.others(record)[:2]
     agent = final_agent(record)
     probe = next((p for p in record.offsets if p.agent == agent), None)
     view = (*picture(record, agent, plain, MISSING), offset_by_layer(record, agent))
-    seen = (
+    mask = (
         None if probe is None else (probe.key_offset != 0).any(axis=0) | (probe.value_offset != 0).any(axis=0)
     )
-    if probe is None or seen is None or not seen.any():
-        return Told(None, False, ("No offsets were measured in this run, so it decides nothing here.",), view)
-    share = (probe.value_offset[:, seen] / np.maximum(probe.value_norm[:, seen], 1e-12)).mean(axis=1)
+    if probe is None or mask is None or not mask.any():
+        return StepFindings(
+            None, False, ("No offsets were measured in this run, so it decides nothing here.",), view
+        )
+    share = (probe.value_offset[:, mask] / np.maximum(probe.value_norm[:, mask], 1e-12)).mean(axis=1)
     top, most = int(share.argmax()), float(share.max())
     choice = "small" if most < 0.1 else "middle" if most <= 0.5 else "large"
     shows = most > 10 * record.model.certificate.floor
@@ -249,18 +252,18 @@ def offsets(record: RunRecord) -> Told:
         f"{top}: {number(most, 2)}."
     )
     fits = [record.outcome(agent, m).fidelity for m in (plain, control)]
-    kept = answers(record, control)
-    second = f"With the true offsets added, {kept[0]} of {kept[1]} answers are the full read’s"
+    same = answers(record, control)
+    second = f"With the true offsets added, {same[0]} of {same[1]} answers are the full read’s"
     second += f" (plain copy: {answers(record, plain)[0]})"
     if fits[0] is not None and fits[1] is not None:
         second += (
             f"; the prediction of the last agent’s first token is {number(fits[1].kl_first, 2)} nats from "
             f"the full read’s instead of {number(fits[0].kl_first, 2)}"
         )
-    return Told(choice, shows, (first, second + "."), (*view, error_by_layer(record, agent)))
+    return StepFindings(choice, shows, (first, second + "."), (*view, error_by_layer(record, agent)))
 
 
-def anchors(record: RunRecord) -> Told:
+def anchors(record: RunRecord) -> StepFindings:
     """How much of a plain copy's error mixed offsets remove, on the tokens that both copied."""
     plain, mixed = words.others(record)[:2]
     agent = next(
@@ -271,133 +274,133 @@ def anchors(record: RunRecord) -> Told:
     views = (*picture(record, agent, mixed, CORRECTED), weights, error_by_layer(record, agent))
     before, after = copied_error(record, plain, mixed), copied_error(record, mixed)
     if after is None or not before:
-        why = record.outcome(agent, mixed).reason
-        said: tuple[str, ...] = (
-            f"In this run {_name(record, mixed)} copied nothing, so there is nothing to compare. {why}",
+        reason = record.outcome(agent, mixed).reason
+        lines: tuple[str, ...] = (
+            f"In this run {_name(record, mixed)} copied nothing, so there is nothing to compare. {reason}",
         )
-        return Told(None, False, said, views, texts=True)
-    left = after / before
-    choice = "most" if left < 0.5 else "some" if left < 0.98 else "none"
+        return StepFindings(None, False, lines, views, texts=True)
+    share = after / before
+    choice = "most" if share < 0.5 else "some" if share < 0.98 else "none"
     same = {label: answers(record, label) for label in (plain, mixed)}
-    said = (
+    lines = (
         f"Over the tokens that {_name(record, mixed)} copied, the mean relative error is {number(after, 2)}, "
         f"where the plain copy has {number(before, 2)}: "
-        + (f"{percent(1 - left, 1)} of it is gone." if left < 1 else "it grew."),
+        + (f"{percent(1 - share, 1)} of it is gone." if share < 1 else "it grew."),
         f"The full read’s answer is given by {same[mixed][0]} of {plural(same[mixed][1], 'agent')} with "
         "mixed offsets and by "
         f"{same[plain][0]} with the plain copy.",
     )
-    return Told(choice, left < 0.98, said, views, texts=True)
+    return StepFindings(choice, share < 0.98, lines, views, texts=True)
 
 
-def gate(record: RunRecord) -> Told:
+def gate(record: RunRecord) -> StepFindings:
     """How many agents each of two gates lets reuse, and what became of the answers."""
     first, second = words.others(record)[:2]
     pipeline, total = record.request.pipeline, len(record.agents)
-    passed = {
+    reusers = {
         m: [a for a in record.agents if words.reused_anything(record.outcome(a, m))] for m in (first, second)
     }
-    choice = "all" if len(passed[first]) == total else "some" if passed[first] else "none"
-    kept = {m: answers(record, m)[0] for m in (first, second)}
-    said = (
-        f"{_name(record, first)}: {len(passed[first])} of {plural(total, 'agent')} reuse, and "
-        f"{kept[first]} of "
-        f"{total} answers are the full read’s. {_name(record, second)}: {len(passed[second])} reuse, "
-        f"{kept[second]} are "
+    choice = "all" if len(reusers[first]) == total else "some" if reusers[first] else "none"
+    same = {m: answers(record, m)[0] for m in (first, second)}
+    first_sentence = (
+        f"{_name(record, first)}: {len(reusers[first])} of {plural(total, 'agent')} reuse, and "
+        f"{same[first]} of "
+        f"{total} answers are the full read’s. {_name(record, second)}: {len(reusers[second])} reuse, "
+        f"{same[second]} are "
         "the full read’s."
     )
-    label = second if len(passed[second]) < len(passed[first]) else first
-    refused = [a for a in record.agents if a not in passed[label] and record.outcome(a, label).gate]
-    agent = refused[0] if refused else final_agent(record)
+    label = second if len(reusers[second]) < len(reusers[first]) else first
+    refusers = [a for a in record.agents if a not in reusers[label] and record.outcome(a, label).gate]
+    agent = refusers[0] if refusers else final_agent(record)
     stop = next((g for g in record.outcome(agent, label).gate if not g.shareable), None)
-    shows = passed[first] != passed[second]
+    shows = reusers[first] != reusers[second]
     if stop is not None:
-        why = (
+        reason = (
             f"{_name(record, label)} refuses {words.segment_words(pipeline, stop.placeholder)} at "
             f"{words.agent_name(pipeline, agent)}: {stop.reason}"
         )
     else:
-        why = "Neither gate refused anything."
+        reason = "Neither gate refused anything."
     if not shows:
-        why += " In this run both gates let the same agents reuse."
+        reason += " In this run both gates let the same agents reuse."
     views = (gate_view(record, agent, first), decision_panel(record, agent, label))
-    return Told(choice, shows, (said, why), views, texts=True)
+    return StepFindings(choice, shows, (first_sentence, reason), views, texts=True)
 
 
-def judge(record: RunRecord) -> Told:
+def judge(record: RunRecord) -> StepFindings:
     """Whether a judge over copied candidates names the same one, and what the mask alone does."""
-    plain, masked = words.others(record)[:2]
+    plain, apart = words.others(record)[:2]
     agent, dense = final_agent(record), words.dense_label(record)
-    ref, out, control = (record.outcome(agent, m) for m in (dense, plain, masked))
+    ref, out, control = (record.outcome(agent, m) for m in (dense, plain, apart))
     choice = "none" if out.answer is None else "same" if out.answer == ref.answer else "other"
     if ref.answer is None:
-        said = ("The full read’s own verdict cannot be read in this run, so it decides nothing here.",)
-        return Told(None, False, said, texts=True, strip=agent)
+        lines = ("The full read’s own verdict cannot be read in this run, so it decides nothing here.",)
+        return StepFindings(None, False, lines, texts=True, strip=agent)
     first = html(
         "Read in full, the judge names {}; over copied candidates, {}; computed but kept apart, {}.",
         *map(shown_answer, (ref, out, control)),
     )
     evidence = compare(record, plain).evidence
-    near = evidence.fidelity if evidence is not None else None
+    facts = evidence.fidelity if evidence is not None else None
     if choice == "same":
         second: str = "In this run the copy did not change the verdict. On other candidates it may."
-    elif near is not None and near.margin is not None:
+    elif facts is not None and facts.margin is not None:
         second = html(
             "The texts part at {} instead of {}, where the full read’s lead was {} nats; rounding alone "
             "moves {}.",
-            quoted(near.method_token),
-            quoted(near.dense_token),
-            number(near.margin, 2),
-            number(near.floor, 1),
+            quoted(facts.method_token),
+            quoted(facts.dense_token),
+            number(facts.margin, 2),
+            number(facts.floor, 1),
         )
     else:
         second = "The cache below shows where the copy differs."
     views = (mass_by_slot(record, agent, "first"),) if record.attention else ()
-    return Told(
+    return StepFindings(
         choice, choice != "same", (first, second), (*views, error_by_layer(record, agent)), True, agent
     )
 
 
-def repair(record: RunRecord) -> Told:
+def repair(record: RunRecord) -> StepFindings:
     """The smallest repair that brings the verdict back, and what it costs."""
     plain, quarter, half = words.others(record)[:3]
     agent, dense = final_agent(record), words.dense_label(record)
     ref = record.outcome(agent, dense)
-    back = {m: record.outcome(agent, m).answer == ref.answer for m in (plain, quarter, half)}
-    named = listed(
+    restored = {m: record.outcome(agent, m).answer == ref.answer for m in (plain, quarter, half)}
+    names = listed(
         html("{} ({})", shown_answer(record.outcome(agent, m)), _name(record, m))
         for m in (plain, quarter, half)
     )
-    first = html("The full read names {}. The others: {}.", shown_answer(ref), named)
-    read = [_work(record, agent, m) for m in (quarter, half)]
+    first = html("The full read names {}. The others: {}.", shown_answer(ref), names)
+    work = [_work(record, agent, m) for m in (quarter, half)]
     times = [_times(record, m) for m in (quarter, half)]
     second = (
-        f"The repairs did {percent(*read[0])} and {percent(*read[1])} of the full read’s reading (tokens "
+        f"The repairs did {percent(*work[0])} and {percent(*work[1])} of the full read’s reading (tokens "
         "times layers), and "
         f"their first word came after {ratio(*times[0])} and {ratio(*times[1])} of the full read’s time "
         "(measured once)."
     )
     views = (error_by_layer(record, agent), ttft_view(record))
-    if back[plain]:
+    if restored[plain]:
         first += " In this run the plain copy kept the verdict, so there was nothing to repair."
-        return Told(None, False, (first, second), views, True, agent)
-    choice = "quarter" if back[quarter] else "half" if back[half] else "neither"
-    return Told(choice, choice != "neither", (first, second), views, True, agent)
+        return StepFindings(None, False, (first, second), views, True, agent)
+    choice = "quarter" if restored[quarter] else "half" if restored[half] else "neither"
+    return StepFindings(choice, choice != "neither", (first, second), views, True, agent)
 
 
-def pays(record: RunRecord) -> Told:
+def pays(record: RunRecord) -> StepFindings:
     """How much sooner a long prompt's answer begins once its documents are cached, and whether it holds."""
     plain, repaired = words.others(record)[:2]
     agent, dense = final_agent(record), words.dense_label(record)
     times = {label: _times(record, label) for label in (plain, repaired)}
-    sooner = {label: full / here if here else 0.0 for label, (here, full) in times.items()}
-    choice = "hardly" if sooner[repaired] < 2 else "some" if sooner[repaired] <= 10 else "much"
-    kept, total = words.cached_tokens(record, repaired)
+    gains = {label: full / method_ms if method_ms else 0.0 for label, (method_ms, full) in times.items()}
+    choice = "hardly" if gains[repaired] < 2 else "some" if gains[repaired] <= 10 else "much"
+    hits, total = words.cached_tokens(record, repaired)
     first = (
-        f"Of {plural(total, 'token')}, {_name(record, repaired)} reads {total - kept:,} and takes {kept:,} "
+        f"Of {plural(total, 'token')}, {_name(record, repaired)} reads {total - hits:,} and takes {hits:,} "
         f"from the cache. Its first word came after {milliseconds(times[repaired][0])} instead of "
-        f"{milliseconds(times[repaired][1])}, {number(sooner[repaired], 2)} times as soon; the plain "
-        f"copy’s {number(sooner[plain], 2)} times as soon (measured once)."
+        f"{milliseconds(times[repaired][1])}, {number(gains[repaired], 2)} times as soon; the plain "
+        f"copy’s {number(gains[plain], 2)} times as soon (measured once)."
     )
     second = html(
         "The full read says {}, {} {}, the plain copy {}.",
@@ -407,7 +410,7 @@ def pays(record: RunRecord) -> Told:
         shown_answer(record.outcome(agent, plain)),
     )
     shows = choice != "hardly" and answers(record, repaired)[0] == len(record.agents)
-    return Told(choice, shows, (first, second), (ttft_view(record),), True, agent)
+    return StepFindings(choice, shows, (first, second), (ttft_view(record),), True, agent)
 
 
 def _work(record: RunRecord, agent: int, label: str) -> tuple[int, int]:
@@ -416,7 +419,7 @@ def _work(record: RunRecord, agent: int, label: str) -> tuple[int, int]:
     return out.timing.token_layers, out.actions.size
 
 
-STEPS: dict[str, Callable[[RunRecord], Told]] = {
+STEPS: dict[str, Callable[[RunRecord], StepFindings]] = {
     "cache": cache,
     "prefix": prefix,
     "rotation": rotation,

@@ -1,4 +1,4 @@
-"""Who reads whom, as a small arc diagram in running order."""
+"""Which agent reads which, as a small arc diagram in running order."""
 
 import itertools
 
@@ -21,23 +21,23 @@ def graph_svg(pipeline: Pipeline) -> Markup:
     """
     order = pipeline.order
     pitch = max(LEAST_PITCH, min(MOST_PITCH, MOST_WIDTH / (len(order) + 1)))
-    named = pitch >= NAMES_FROM
+    with_names = pitch >= NAMES_FROM
     centre = {0: pitch / 2} | {a: (i + 1.5) * pitch for i, a in enumerate(order)}
     index = {0: 0} | {a: i + 1 for i, a in enumerate(order)}
     edges = [(0, a) for a in order if _reads_request(pipeline, a)]
     edges += [(p, a) for p, a in pipeline.edges if p in index and a in index]
     longest = max((index[a] - index[p] for p, a in edges), default=1)
     middle = 8 + (_rise(longest) if longest > 1 else 4) + RADIUS
-    labels = {a: _labels(pipeline, a, pitch, named) for a in order}
-    most = max(map(len, labels.values()), default=0)
-    height = middle + RADIUS + (34 + 12 * max(0, most - 2) if named else 6 + 12 * most)
+    labels = {a: _labels(pipeline, a, pitch, with_names) for a in order}
+    most_labels = max(map(len, labels.values()), default=0)
+    height = middle + RADIUS + (34 + 12 * max(0, most_labels - 2) if with_names else 6 + 12 * most_labels)
     width = pitch * (len(order) + 1)
-    nodes = [(pitch / 2, "?", "request", "kv-g-request", [("kv-g-name", "request")] if named else [])]
+    nodes = [(pitch / 2, "?", "request", "kv-g-request", [("kv-g-name", "request")] if with_names else [])]
     nodes += [
         (
             centre[a],
             str(agent_and_turn(a)[0]),
-            _called(pipeline, a),
+            _full_name(pipeline, a),
             "kv-g-judge" if a == pipeline.judge else "",
             labels[a],
         )
@@ -60,9 +60,9 @@ def _reads_request(pipeline: Pipeline, agent: int) -> bool:
     return any(hole.kind in ("question", "declared") for hole in pipeline.template(agent).placeholders)
 
 
-def _later(before: int, agent: int) -> bool:
-    """Does a new turn begin with this agent?"""
-    return agent_and_turn(before)[1] < agent_and_turn(agent)[1]
+def _later(previous: int, agent: int) -> bool:
+    """Whether a new turn begins with this agent."""
+    return agent_and_turn(previous)[1] < agent_and_turn(agent)[1]
 
 
 def _rise(span: int) -> float:
@@ -78,15 +78,15 @@ def _path(start: float, end: float, middle: float, span: int) -> str:
     return f"M{x1:.1f} {y:.1f}C{x1 + lean:.1f} {top:.1f} {x2 - lean:.1f} {top:.1f} {x2:.1f} {y - 2:.1f}"
 
 
-def _labels(pipeline: Pipeline, agent: int, pitch: float, named: bool) -> list[tuple[str, str]]:
+def _labels(pipeline: Pipeline, agent: int, pitch: float, with_names: bool) -> list[tuple[str, str]]:
     """An agent's name, if there is room for names, and the weights that it runs on if they are others."""
-    rows = _wrap(agent_name(pipeline, agent), max(7, int(pitch / 5.9))) if named else []
+    rows = _wrap(agent_name(pipeline, agent), max(7, int(pitch / 5.9))) if with_names else []
     weights = agent_weights(pipeline, agent)
-    shown = [("kv-g-weights", clip(weights, max(4, int(pitch / 6.4))))] if weights else []
-    return [("kv-g-name", row) for row in rows] + shown
+    labels = [("kv-g-weights", clip(weights, max(4, int(pitch / 6.4))))] if weights else []
+    return [("kv-g-name", row) for row in rows] + labels
 
 
-def _called(pipeline: Pipeline, agent: int) -> str:
+def _full_name(pipeline: Pipeline, agent: int) -> str:
     """An agent's name, and its weights if they are others than the model's own."""
     weights = agent_weights(pipeline, agent)
     return agent_name(pipeline, agent) + (f", on the weights {weights}" if weights else "")
@@ -94,16 +94,16 @@ def _called(pipeline: Pipeline, agent: int) -> str:
 
 def _wrap(name: str, most: int) -> list[str]:
     """A name on at most two lines."""
-    line, _, rest = name.partition(" ")
-    for word in rest.split():
+    line, _, tail = name.partition(" ")
+    for word in tail.split():
         if len(line) + 1 + len(word) > most:
             break
-        line, rest = f"{line} {word}", rest.split(" ", 1)[1] if " " in rest else ""
+        line, tail = f"{line} {word}", tail.split(" ", 1)[1] if " " in tail else ""
     # a clipped row is shorter: the ellipsis is wide, and rows of neighbours must not touch
-    return [clip(row, most if len(row) <= most else most - 2) for row in (line, rest) if row]
+    return [clip(row, most if len(row) <= most else most - 2) for row in (line, tail) if row]
 
 
 def _sentence(pipeline: Pipeline, agent: int, edges: list[tuple[int, int]]) -> str:
-    read = ["the request" if p == 0 else agent_name(pipeline, p) for p, a in edges if a == agent]
-    who = _called(pipeline, agent) + ("," if agent_weights(pipeline, agent) else "")
-    return f"{who} reads {listing(read) or 'its own template alone'}"
+    sources = ["the request" if p == 0 else agent_name(pipeline, p) for p, a in edges if a == agent]
+    reader = _full_name(pipeline, agent) + ("," if agent_weights(pipeline, agent) else "")
+    return f"{reader} reads {listing(sources) or 'its own template alone'}"

@@ -15,7 +15,7 @@ FARTHEST = 4.0  # times the longest prompt: a crossing farther away says nothing
 
 @dataclass(frozen=True)
 class Line:
-    """Milliseconds at nothing and for each token, least squares through the agents; of ``of`` of them."""
+    """Least squares through ``of`` agents: milliseconds at length 0 and per token."""
 
     at_nothing: float
     each: float
@@ -23,8 +23,8 @@ class Line:
 
 
 def break_even_view(record: RunRecord) -> FigureView:
-    """Time to first token by prompt length, a straight line through each method's agents, and where it meets
-    dense's. Of a method only agents that reused count, for the others were read densely."""
+    """Time to first token by prompt length, a line through each method's agents, and where it meets dense's.
+    Only agents that reused count, since others were read densely."""
     title = "From what length does reuse pay?"
     columns = ("method", "agent", "prompt (tokens)", "TTFT (ms)", "reused")
     if not record.outcomes:
@@ -50,20 +50,20 @@ def break_even_view(record: RunRecord) -> FigureView:
             )
             for o in outcomes
         ]
-        counted = [o for o in outcomes if label == dense or o.state == "reused"]
-        if not counted:
+        reusers = [o for o in outcomes if label == dense or o.state == "reused"]
+        if not reusers:
             continue
         drawing.add_scatter(
-            x=[_tokens(o) for o in counted],
-            y=[o.timing.ttft_ms for o in counted],
+            x=[_tokens(o) for o in reusers],
+            y=[o.timing.ttft_ms for o in reusers],
             mode="markers",
             name=plot_text(look.name),
             legendgroup=label,
             marker={"color": look.colour, "symbol": look.symbol, "size": 9},
-            text=[plot_text(words.agent_name(pipeline, o.agent)) for o in counted],
+            text=[plot_text(words.agent_name(pipeline, o.agent)) for o in reusers],
             hovertemplate="%{text}<br>%{x} tokens: %{y:.3g} ms<extra>" + plot_text(look.name) + "</extra>",
         )
-        line = fitted(counted)
+        line = fit(reusers)
         if line is None:
             continue
         lines[label] = line
@@ -93,8 +93,8 @@ def _tokens(outcome: Outcome) -> int:
     return int(outcome.actions.shape[1])
 
 
-def fitted(outcomes: list[Outcome]) -> Line | None:
-    """A line through two lengths or more, level where the times would fall with the length."""
+def fit(outcomes: list[Outcome]) -> Line | None:
+    """A line through two lengths or more; level if the times would fall with the length."""
     lengths = [_tokens(o) for o in outcomes]
     if len(set(lengths)) < 2:
         return None

@@ -25,14 +25,14 @@ def _probe(record: RunRecord, agent: int) -> OffsetProbe | None:
 
 
 def _with_base(probe: OffsetProbe, prompt: Prompt) -> list[Span]:
-    """The spans that have a base KV to differ from."""
-    seen = (probe.key_offset != 0).any(axis=0) | (probe.value_offset != 0).any(axis=0)
-    return [s for s in prompt.spans if s.end > s.start and bool(seen[s.start : s.end].any())]
+    """The spans that have a base KV."""
+    mask = (probe.key_offset != 0).any(axis=0) | (probe.value_offset != 0).any(axis=0)
+    return [s for s in prompt.spans if s.end > s.start and bool(mask[s.start : s.end].any())]
 
 
-def _relative(part: NDArray[np.float32], norm: NDArray[np.float32], span: Span) -> NDArray[np.float64]:
-    piece = part[:, span.start : span.end].astype(np.float64)
-    return np.asarray((piece / np.maximum(norm[:, span.start : span.end], 1e-12)).mean(axis=1))
+def _relative(offset: NDArray[np.float32], norm: NDArray[np.float32], span: Span) -> NDArray[np.float64]:
+    values = offset[:, span.start : span.end].astype(np.float64)
+    return np.asarray((values / np.maximum(norm[:, span.start : span.end], 1e-12)).mean(axis=1))
 
 
 def offset_by_layer(record: RunRecord, agent: int, span_name: str | None = None) -> FigureView:
@@ -52,12 +52,12 @@ def offset_by_layer(record: RunRecord, agent: int, span_name: str | None = None)
     prompt = record.prompts[probe.prompt]
     spans = [s for s in _with_base(probe, prompt) if span_name in (None, s.name)]
     if not spans:
-        why = (
+        reason = (
             "This segment opens the prompt, so it has no context and no offset."
             if span_name
             else "No segment of this prompt has a base to compare with."
         )
-        return empty_view("offset_by_layer", title, why, columns)
+        return empty_view("offset_by_layer", title, reason, columns)
     pipeline, colours = record.request.pipeline, words.slots(record.request.pipeline)
     layers = probe.key_offset.shape[0]
     drawing = figure(340)
@@ -69,9 +69,9 @@ def offset_by_layer(record: RunRecord, agent: int, span_name: str | None = None)
     for span in spans:
         key = _relative(probe.key_offset, probe.key_norm, span)
         value = _relative(probe.value_offset, probe.value_norm, span)
-        before = _relative(probe.key_unaligned, probe.key_norm, span)
+        unmoved = _relative(probe.key_unaligned, probe.key_norm, span)
         size = span.end - span.start
-        unaligned, count = unaligned + before * size, count + size
+        unaligned, count = unaligned + unmoved * size, count + size
         hole = span.kind == "placeholder"
         name = words.segment_words(pipeline, span.name)
         colour = SLOT_COLOURS[colours.get(span.name, 0)] if hole else PREFIX_COLOUR
@@ -82,13 +82,13 @@ def offset_by_layer(record: RunRecord, agent: int, span_name: str | None = None)
                 width=2.2 if hole else 1.3, size=5 if hole else 3,
             )  # fmt: skip
         rows += [
-            (name, size, i, round(float(key[i]), 6), round(float(value[i]), 6), round(float(before[i]), 6))
+            (name, size, i, round(float(key[i]), 6), round(float(value[i]), 6), round(float(unmoved[i]), 6))
             for i in range(layers)
         ]
-    before = unaligned / max(1, count)
+    unmoved = unaligned / max(1, count)
     drawing.add_scatter(
         x=np.arange(layers),
-        y=before.astype(np.float32),
+        y=unmoved.astype(np.float32),
         mode="lines",
         name="keys before moving (all segments)",
         line={"color": OUTLINE_COLOUR, "width": 2.4, "dash": "dash"},
@@ -101,7 +101,7 @@ def offset_by_layer(record: RunRecord, agent: int, span_name: str | None = None)
     finding = (
         f"The context changes the {kind} of {span_words(record, worst[0])} at layer {worst[2]} most: by "
         f"{number(max(worst[3], worst[4]), 2)} of their length. Moving the keys leaves a difference of "
-        f"{number(key_mean, 2)} where there was {number(float(before.mean()), 2)} before (means)."
+        f"{number(key_mean, 2)} where there was {number(float(unmoved.mean()), 2)} before (means)."
     )
     how = (
         "One line per segment: the length of (KV read in this prompt minus KV read elsewhere) over the "

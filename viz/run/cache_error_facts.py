@@ -3,42 +3,43 @@
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backend.records.run import Outcome, RunRecord
 from viz.base import format as words
-from viz.base.figure import MAX_COLUMNS, FigureView, colour_bar, empty_view, figure, pool_columns
+from viz.base.figure import FigureView, colour_bar, empty_view, figure, pool_columns, pooled_words
 from viz.base.format import number
-from viz.base.subplots import layer_axes, layer_curve, mark_spans, span_words, two_panels
+from viz.base.subplots import layer_axes, layer_curve, mark_spans, span_words, token_axes, two_panels
 from viz.base.theme import MAGNITUDE
 
 Which = Literal["key", "value"]
 
 
-def _compared(record: RunRecord, agent: int) -> list[Outcome]:
+def _errors(record: RunRecord, agent: int) -> list[tuple[Outcome, NDArray[np.float32], NDArray[np.float32]]]:
+    """The measured outcomes, each with its errors of keys and of values, (layers, tokens)."""
     outcomes = [record.outcome(agent, label) for label in words.others(record)]
-    return [o for o in outcomes if o.key_error is not None and o.value_error is not None]
+    return [
+        (o, o.key_error, o.value_error)
+        for o in outcomes
+        if o.key_error is not None and o.value_error is not None
+    ]
 
 
 def error_by_layer(record: RunRecord, agent: int) -> FigureView:
     """How far each method's cache is from dense's, layer by layer."""
     title = "At which layers does the reused cache differ?"
     columns = ("method", "layer", "key error (relative)", "value error (relative)")
-    compared = _compared(record, agent)
-    if not compared:
+    errors = _errors(record, agent)
+    if not errors:
         return empty_view("error_by_layer", title, _no_error(record), columns)
     looks = words.styles(record)
     drawing = figure(320)
     two_panels(drawing)
     rows: list[tuple[Any, ...]] = []
     layers = 0
-    for outcome in compared:
+    for outcome, *both in errors:
         look = looks[outcome.method]
-        if outcome.key_error is None or outcome.value_error is None:
-            continue
-        key, value = (
-            np.nan_to_num(outcome.key_error).mean(axis=1),
-            np.nan_to_num(outcome.value_error).mean(axis=1),
-        )
+        key, value = (np.nan_to_num(error).mean(axis=1) for error in both)
         layers = max(layers, len(key))
         for axis, values in (("", key), ("2", value)):
             layer_curve(
@@ -83,22 +84,18 @@ def error_map(record: RunRecord, agent: int, method: str, which: Which = "key") 
     name = look.name if look else method
     title = f"Which tokens’ {kind} differ under {name}?"
     columns = ("layer", "first token", "tokens in column", f"largest {which} error (relative)")
-    outcome = next((o for o in _compared(record, agent) if o.method == method), None)
-    error = None if outcome is None else outcome.key_error if which == "key" else outcome.value_error
+    errors = _errors(record, agent)
+    outcome, key, value = next((x for x in errors if x[0].method == method), (None, None, None))
+    error = key if which == "key" else value
     if outcome is None or error is None or not error.size:
-        why = (
+        reason = (
             "The full read is the reference: its error is 0."
             if method == words.dense_label(record)
             else _no_error(record)
         )
-        return empty_view(f"error_map_{which}", title, why, columns)
+        return empty_view(f"error_map_{which}", title, reason, columns)
     prompt = words.prompt_of(record, outcome)
-    peak = max(
-        float(np.nanmax(e))
-        for o in _compared(record, agent)
-        for e in (o.key_error, o.value_error)
-        if e is not None
-    )
+    peak = max(float(np.nanmax(e)) for _, *both in errors for e in both)
     pooled, starts, width = pool_columns(np.nan_to_num(error))
     layers, tokens = error.shape
     drawing = figure(120 + min(420, 24 * layers), margin={"t": 34, "r": 8})
@@ -112,10 +109,7 @@ def error_map(record: RunRecord, agent: int, method: str, which: Which = "key") 
         colorbar=colour_bar("relative<br>error"),
         hovertemplate="token %{x}, layer %{y}<br>error %{z:.3f}<extra></extra>",
     )
-    drawing.update_layout(
-        xaxis={"title": "token of the prompt", "showgrid": False, "range": [-0.5, tokens - 0.5]},
-        yaxis={"title": "layer", "showgrid": False, "dtick": 1 if layers <= 12 else None},
-    )
+    token_axes(drawing, layers, tokens)
     mark_spans(drawing, record, prompt, tokens)
     token, layer = int(np.nanargmax(error.max(axis=0))), int(np.nanargmax(error.max(axis=1)))
     mean = [(float(np.nanmean(error[:, s.start : s.end])), s) for s in prompt.spans if s.end > s.start]
@@ -129,16 +123,9 @@ def error_map(record: RunRecord, agent: int, method: str, which: Which = "key") 
             f"{layer}; by segment, "
             f"{span_words(record, worst[1].name)} is worst with a mean of {number(worst[0], 2)}."
         )
-    pooled_words = (
-        f" One column shows the largest error of {width} tokens, because the prompt has {tokens:,} tokens "
-        f"and a figure "
-        f"{MAX_COLUMNS} columns."
-        if width > 1
-        else ""
-    )
     how = (
         "Bright is far from the full read, dark is near; all methods, keys and values share one "
-        "scale." + pooled_words
+        "scale." + pooled_words(width, tokens, "error")
     )
     rows = tuple(
         (int(i), int(starts[j]), int(min(width, tokens - starts[j])), round(float(pooled[i, j]), 6))

@@ -18,9 +18,8 @@ SAME = "the same text under every method"
 
 @dataclass(frozen=True)
 class Columns:
-    """What can be done with the columns: those in ``duplicable`` can be duplicated, the further ones of a
-    method in ``removable`` taken away, and every one pinned; ``pinned`` is. ``options``: their names on the
-    page."""
+    """Actions on columns: those in ``duplicable`` can be duplicated, those in ``removable`` (further ones of
+    a method) removed, and each pinned; ``pinned`` is. ``options``: names of options on the page."""
 
     duplicable: frozenset[str] = frozenset()
     removable: frozenset[str] = frozenset()
@@ -34,9 +33,8 @@ def comparison_html(
     columns: Columns | None = None,
     pending: Collection[tuple[int, str]] = (),
 ) -> Markup:
-    """The whole comparison of a finished run; ``dimmed`` when it no longer matches the inputs. ``columns``:
-    with buttons at their heads, and a table beside the pinned one. ``pending``: agents and labels whose
-    answers are still decoded."""
+    """The comparison of a finished run. ``dimmed``: it no longer matches the inputs. ``columns``: for buttons
+    at their heads and a table beside the pinned one. ``pending``: agents and labels still being decoded."""
     looks = words.styles(record)
     dense = words.dense_label(record)
     heads = [_column_summary(record, m) for m in record.labels]
@@ -49,27 +47,22 @@ def comparison_html(
     answers = [_badges(record.outcome(last, m), record.outcome(last, dense)) for m in record.labels]
     table = grid(
         record.request.pipeline, record.agents, record.labels, looks, heads, cell, dimmed, columns,
-        differing(record), answers,
+        text_differences(record), answers,
     )  # fmt: skip
-    known = columns or Columns()
-    beside = Markup() if pending else differences_html(record, known.pinned, known.options)
-    return notes_html(record) + beside + table
+    options = columns or Columns()
+    differences = Markup() if pending else differences_html(record, options.pinned, options.options)
+    return render("run/notes.html", notes=record.notes) + differences + table
 
 
-def differing(record: RunRecord) -> dict[int, str]:
-    """What a line of the comparison says of each agent's texts: which methods part from dense's."""
+def text_differences(record: RunRecord) -> dict[int, str]:
+    """Which methods' texts differ from dense's, in words, by agent."""
     dense, looks = words.dense_label(record), words.styles(record)
-    said = {}
+    notes = {}
     for agent in record.agents if len(record.labels) > 1 else ():
         full = list(record.outcome(agent, dense).token_ids)
-        parted = [m for m in record.labels if list(record.outcome(agent, m).token_ids) != full]
-        said[agent] = f"other text: {words.listing(looks[m].name for m in parted)}" if parted else SAME
-    return said
-
-
-def notes_html(record: RunRecord) -> Markup:
-    """What the run says about itself: what a reader should know before trusting its figures."""
-    return render("run/notes.html", notes=record.notes)
+        changed = [m for m in record.labels if list(record.outcome(agent, m).token_ids) != full]
+        notes[agent] = f"other text: {words.listing(looks[m].name for m in changed)}" if changed else SAME
+    return notes
 
 
 def live_html(
@@ -80,9 +73,9 @@ def live_html(
     done: int,
     total: int,
 ) -> Markup:
-    """The same grid while a run is going on."""
-    started = [a for a in pipeline.order if any((a, m) in texts for m in labels)]
-    current = started[-1] if started else None
+    """The grid of a run in progress."""
+    begun = [a for a in pipeline.order if any((a, m) in texts for m in labels)]
+    current = begun[-1] if begun else None
 
     def cell(agent: int, label: str) -> Markup:
         text = texts.get((agent, label))
@@ -102,41 +95,41 @@ def grid(
     cell: Callable[[int, str], Markup],
     dimmed: bool = False,
     columns: Columns | None = None,
-    said: Mapping[int, str] | None = None,
+    notes: Mapping[int, str] | None = None,
     answers: Sequence[Markup] = (),
 ) -> Markup:
-    """Agents by methods: a line under each method's name, and what ``cell(agent, label)`` says of each.
+    """Agents by methods: a summary under each method's name, and ``cell(agent, label)`` for each.
 
-    ``answers`` stand at the heads of columns that can be changed, for where the agents' lines are not shown.
-    With what is ``said`` of the agents only the last stands open; alone, it does where the texts part.
+    ``answers``: shown at the heads of columns that can be changed, where agents' rows are hidden. ``notes``:
+    by agent; with them only the last agent is open, and a single one only if its texts differ.
     """
-    opened = set(agents)
-    if said:
-        opened = {agents[-1]} if len(agents) > 1 or said[agents[-1]] != SAME else set()
+    open_agents = set(agents)
+    if notes:
+        open_agents = {agents[-1]} if len(agents) > 1 or notes[agents[-1]] != SAME else set()
     roles = {a: words.clip(words.agent_role(pipeline, a), 90) for a in agents}
     return render(
         "run/grid.html", pipeline=pipeline, agents=agents, looks=[looks[m] for m in labels], roles=roles,
-        summaries=summaries, cell=cell, dimmed=dimmed, columns=columns, opened=opened, said=said or {},
+        summaries=summaries, cell=cell, dimmed=dimmed, columns=columns, opened=open_agents, said=notes or {},
         SAME=SAME, answers=answers,
     )  # fmt: skip
 
 
 def _column_summary(record: RunRecord, label: str) -> str:
-    spent, reference = (words.total_ttft(record, m) for m in (label, words.dense_label(record)))
-    kept, total = words.cached_tokens(record, label)
+    ttft_ms, reference = (words.total_ttft(record, m) for m in (label, words.dense_label(record)))
+    hits, total = words.cached_tokens(record, label)
     if label == words.dense_label(record):
-        return f"the reference · {total:,} prompt tokens · TTFT {words.milliseconds(spent)}"
+        return f"the reference · {total:,} prompt tokens · TTFT {words.milliseconds(ttft_ms)}"
     if not all(record.outcome(agent, label).timing.parts_ms for agent in record.agents):
-        return f"{words.percent(kept, total)} of tokens from a cache"  # planned, and not read yet
-    times = words.times_words(spent, words.cached_ttft(record, label), reference)
+        return f"{words.percent(hits, total)} of tokens from a cache"  # planned, and not read yet
+    times = words.times_words(ttft_ms, words.cached_ttft(record, label), reference)
     exact = next((m.exact for m in record.request.methods if m.label == label), "")
     repaired = words.exact_words(record.request.pipeline, exact)
-    before = f"repaired: {repaired} · " if repaired else ""
-    return f"{before}{words.percent(kept, total)} of tokens from a cache · TTFT {times}"
+    prefix = f"repaired: {repaired} · " if repaired else ""
+    return f"{prefix}{words.percent(hits, total)} of tokens from a cache · TTFT {times}"
 
 
 def _badges(outcome: Outcome, dense: Outcome) -> Markup:
-    """An answer in short."""
+    """A short form of an answer."""
     changed = outcome is not dense and outcome.answer != dense.answer
     return render("run/badges.html", outcome=outcome, changed=changed, quiet_same=False)
 

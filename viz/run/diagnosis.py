@@ -30,7 +30,7 @@ class Standing:
 
     @property
     def lost(self) -> str:
-        """What changed at the last agent: answer, choice, or nothing (empty)."""
+        """What changed at the last agent: answer or choice; empty if neither."""
         return self.kind if self.kind in ("answer", "choice") else ""
 
 
@@ -54,9 +54,9 @@ def standings(record: RunRecord) -> list[Standing]:
 def mean_error(outcomes: list[Outcome]) -> float | None:
     """Mean relative error of the tokens taken from a cache, keys and values; None where none was."""
     parts = [
-        error[:, taken]
+        error[:, mask]
         for o in outcomes
-        if (taken := words.main_actions(o) > 0).any()
+        if (mask := words.main_actions(o) > 0).any()
         for error in (o.key_error, o.value_error)
         if error is not None
     ]
@@ -65,7 +65,7 @@ def mean_error(outcomes: list[Outcome]) -> float | None:
 
 
 def where(record: RunRecord) -> Markup:
-    """Where does it come from?"""
+    """Where a difference comes from, in a sentence."""
     reusing = [s for s in standings(record) if s.kind != "nothing"]
     if not reusing:
         return Markup("Nothing was copied from a cache in this run, so there is nothing to trace.")
@@ -76,16 +76,14 @@ def where(record: RunRecord) -> Markup:
             term("pinned"),
         )
     rank = {"answer": 0, "choice": 1, "text": 2, "same": 3}
-    traced = min(reusing, key=lambda s: (rank.get(s.kind, 4), -(s.error or 0)))
-    worst = _worst_segment(record, traced.label)
-    changed = [a for a in record.agents if _differs(record, a, traced.label)]
+    focus = min(reusing, key=lambda s: (rank.get(s.kind, 4), -(s.error or 0)))
+    worst = _worst_segment(record, focus.label)
+    agents = [a for a in record.agents if _differs(record, a, focus.label)]
     sentence = Markup()
-    if changed:
-        sentence = html(
-            "{} first departs from the full read at {}. ", traced.name, _agent(record, changed[0])
-        )
+    if agents:
+        sentence = html("{} first departs from the full read at {}. ", focus.name, _agent(record, agents[0]))
     if worst is None:
-        return sentence or html("{} left no measurable error in the cache.", traced.name)
+        return sentence or html("{} left no measurable error in the cache.", focus.name)
     agent, name, error, layer = worst
     return sentence + html(
         "Its copied cache is furthest from the full read’s in {}{} of {}’s prompt: "
@@ -124,19 +122,19 @@ def _agent(record: RunRecord, agent: int) -> str:
 
 
 def repair(record: RunRecord) -> Markup:
-    """What would repair it?"""
-    every = standings(record)
-    reused = [s for s in every if s.kind != "nothing"]
-    plain = [s for s in reused if not s.corrected]
-    better = [s for s in reused if s.corrected]
-    refused = [s for s in every if s.kind == "nothing"]
+    """What would repair a difference, in a sentence."""
+    methods = standings(record)
+    reusing = [s for s in methods if s.kind != "nothing"]
+    plain = [s for s in reusing if not s.corrected]
+    better = [s for s in reusing if s.corrected]
+    refused = [s for s in methods if s.kind == "nothing"]
     names = {choice.label: choice.name for choice in record.request.methods}
-    if not reused:
+    if not reusing:
         return Markup(
             "Nothing needs repair. To see what correction does, let a method reuse: "
             "fill its pools or raise gamma."
         )
-    if sentence := best_repair(reused):
+    if sentence := repair_words(reusing):
         return sentence
     if any(names.get(s.label) == "kvcomm" for s in refused):
         return html(
@@ -164,8 +162,8 @@ def repair(record: RunRecord) -> Markup:
     )
 
 
-def best_repair(reused: list[Standing]) -> Markup:
-    """What correcting did beside copying alone, or single steps beside all; empty where neither was run."""
+def repair_words(reused: list[Standing]) -> Markup:
+    """The effect of correcting beside copying alone, or of single steps; empty if neither was run."""
     plain = [s for s in reused if not s.corrected]
     better = [s for s in reused if s.corrected]
     if len(better) > 1 and (steps := _steps(better + plain)):
@@ -173,41 +171,42 @@ def best_repair(reused: list[Standing]) -> Markup:
     if not better or not plain:
         return Markup()
     best = min(better, key=lambda s: (bool(s.lost), _distance(s)))
-    kept, lost = [s for s in plain if not s.lost], [s for s in plain if s.lost]
-    if best.lost and kept and lost:  # what was not corrected did better
-        return _corrected(min(kept, key=_distance), max(lost, key=_distance))
-    return _corrected(best, max(plain, key=_distance))
+    harmless, harmful = [s for s in plain if not s.lost], [s for s in plain if s.lost]
+    if best.lost and harmless and harmful:  # an uncorrected copy did better
+        return _correction_words(min(harmless, key=_distance), max(harmful, key=_distance))
+    return _correction_words(best, max(plain, key=_distance))
 
 
 def _distance(standing: Standing) -> float:
     return standing.kl if standing.kl is not None else standing.error or 0.0
 
 
-def _printed(before: float, after: float) -> tuple[str, str]:
-    """Two figures to compare: two digits each, or three where two would hide a difference."""
-    two = number(before, 2), number(after, 2)
-    return two if two[0] != two[1] else (number(before), number(after))
+def _pair_words(first: float, second: float) -> tuple[str, str]:
+    """Two figures to compare: two digits each, or three if two would hide a difference."""
+    two = number(first, 2), number(second, 2)
+    return two if two[0] != two[1] else (number(first), number(second))
 
 
-def _corrected(better: Standing, plain: Standing) -> Markup:
-    """A correcting method beside one that only copies; every claim holds of the figures in brackets."""
+def _correction_words(better: Standing, plain: Standing) -> Markup:
+    """A correcting method beside one that only copies, with claims that agree with the figures in
+    brackets."""
     name, other = better.name, plain.name
-    shown, ways = [], set()
+    parts, trends = [], set()
     for title, of, unit in (
         (Markup("mean relative error"), "error", ""),
         (html("{} of the first token", term("KL")), "kl", " nats"),
     ):
         before, after = getattr(plain, of), getattr(better, of)
         if before is not None and after is not None:
-            was, now = _printed(before, after)
-            ways.add("as far" if was == now else "nearer" if after < before else "further")
-            shown.append(html("{} {} to <b>{}</b>{}", title, was, now, unit))
-    way = (
-        ways.pop()
-        if len(ways) == 1
+            base, loss = _pair_words(before, after)
+            trends.add("as far" if base == loss else "nearer" if after < before else "further")
+            parts.append(html("{} {} to <b>{}</b>{}", title, base, loss, unit))
+    trend = (
+        trends.pop()
+        if len(trends) == 1
         else "mixed"
-        if {"nearer", "further"} <= ways
-        else (ways - {"as far"} or {""}).pop()
+        if {"nearer", "further"} <= trends
+        else (trends - {"as far"} or {""}).pop()
     )
     how = (
         "Computing some tokens again"
@@ -221,51 +220,51 @@ def _corrected(better: Standing, plain: Standing) -> Markup:
         "further": "further from the full read",
         "as far": "as far from the full read",
         "mixed": "nearer to the full read by one measure and further by the other",
-    }.get(way, "")
-    now, was = better.lost, plain.lost
+    }.get(trend, "")
+    loss, base = better.lost, plain.lost
     though = f", though it is {distance}" if distance else ""
-    if not was and not now:
-        if way == "nearer":
+    if not base and not loss:
+        if trend == "nearer":
             sentence = f"{how} brings {name} nearer to the full read than {other}"
         else:
             sentence = (
                 f"Nothing needs repair: the answer held under both; {name} is {distance or 'not measured'}"
             )
-    elif not now:
-        sentence = f"{how}: {name} kept the {was} that {other} lost" + (though if way != "nearer" else "")
-    elif not was:
-        sentence = f"Leaving the correction out: {name} changed the {now} and {other} did not"
-    elif now == was:
-        sentence = f"Not this correction: under {name} the {now} changed too" + (
-            though if way == "nearer" else ""
+    elif not loss:
+        sentence = f"{how}: {name} kept the {base} that {other} lost" + (though if trend != "nearer" else "")
+    elif not base:
+        sentence = f"Leaving the correction out: {name} changed the {loss} and {other} did not"
+    elif loss == base:
+        sentence = f"Not this correction: under {name} the {loss} changed too" + (
+            though if trend == "nearer" else ""
         )
-    elif now == "choice":
+    elif loss == "choice":
         sentence = f"{how}, in part: {name} kept the answer that {other} lost, but not the choice"
     else:
         sentence = f"Not this correction: {name} changed the answer, {other} the choice alone"
-    return html("{} ({}).", sentence, joined(shown, "; ")) if shown else html("{}.", sentence)
+    return html("{} ({}).", sentence, joined(parts, "; ")) if parts else html("{}.", sentence)
 
 
-def _steps(every: list[Standing]) -> Markup:
-    """With a method and itself minus single steps in one run: which step matters most."""
-    whole = next((s for s in every if any(o.label.startswith(f"{s.label} without ") for o in every)), None)
-    if whole is None:
+def _steps(methods: list[Standing]) -> Markup:
+    """If a method and its ablations were run: which step matters most."""
+    full = next((s for s in methods if any(o.label.startswith(f"{s.label} without ") for o in methods)), None)
+    if full is None:
         return Markup()
-    without = [s for s in every if s.label.startswith(f"{whole.label} without ")]
-    of = "kl" if all(s.kl is not None for s in (whole, *without)) else "error"
-    all_steps: float | None = getattr(whole, of)
-    known = [(distance, s) for s in without if (distance := getattr(s, of)) is not None]
-    if all_steps is None or not known:
+    without = [s for s in methods if s.label.startswith(f"{full.label} without ")]
+    of = "kl" if all(s.kl is not None for s in (full, *without)) else "error"
+    all_steps: float | None = getattr(full, of)
+    distances = [(distance, s) for s in without if (distance := getattr(s, of)) is not None]
+    if all_steps is None or not distances:
         return Markup()
-    most, worst = max(known, key=lambda pair: pair[0])
-    step = worst.label.removeprefix(whole.label + " without ")
-    left, off = _printed(all_steps, most)
+    most, worst = max(distances, key=lambda pair: pair[0])
+    step = worst.label.removeprefix(full.label + " without ")
+    base, off = _pair_words(all_steps, most)
     head = html(
         "All steps together leave {} {}.",
-        left,
+        base,
         "nats of KL at the first token" if of == "kl" else "relative error",
     )
-    if left == off or most < all_steps:
+    if base == off or most < all_steps:
         return head + html(" No single step matters: switched off, each leaves {} or less.", off)
     return head + html(
         " The step that matters most is <b>{}</b>: switched off, it is {}.", STEP_NAMES.get(step, step), off

@@ -18,42 +18,40 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
     title = "Where along the answer do predictions drift?"
     columns = ("method", "token", "full read token", "KL (nats)")
     looks, dense = words.styles(record), words.dense_label(record)
-    measured = [
+    outcomes = [
         (o, o.fidelity)
         for o in (record.outcome(agent, m) for m in words.others(record))
-        if o.fidelity is not None
+        if o.fidelity is not None and o.fidelity.kl_tokens.size
     ]
-    measured = [(o, f) for o, f in measured if f is not None and f.kl_tokens.size]
-    if not measured:
-        why = (
+    if not outcomes:
+        reason = (
             "KL is defined only when every method reads the full read’s texts. Run pinned to see it."
             if record.request.mode == "free"
             else "KL was not measured in this run."
         )
-        return empty_view("kl_along_answer", title, why, columns)
+        return empty_view("kl_along_answer", title, reason, columns)
     texts = record.outcome(agent, dense).texts
-    floor = max(f.floor for _, f in measured if f is not None)
+    floor = max(f.floor for _, f in outcomes)
     least = max(1e-9, min(1e-6, floor / 10 if floor > 0 else 1e-6))
     drawing = figure(320, margin={"t": 40})
     rows: list[tuple[Any, ...]] = []
-    peak: tuple[float, int, str] = (0.0, 0, measured[0][0].method)
-    ringed: list[int] = []
-    for outcome, fidelity in measured:
-        assert fidelity is not None
+    peak: tuple[float, int, str] = (0.0, 0, outcomes[0][0].method)
+    rings: list[int] = []
+    for outcome, fidelity in outcomes:
         look = looks[outcome.method]
         values = np.maximum(np.nan_to_num(fidelity.kl_tokens.astype(np.float64)), 0)
         steps = np.arange(1, len(values) + 1)
-        named = [words.token_name(texts[i]) if i < len(texts) else "(end)" for i in range(len(values))]
+        names = [words.token_name(texts[i]) if i < len(texts) else "(end)" for i in range(len(values))]
         curve(
             drawing, steps, np.maximum(values, least).astype(np.float32), look.name, look.colour,
-            dash=look.dash, symbol=look.symbol, width=1.8, customdata=[plot_text(n) for n in named],
+            dash=look.dash, symbol=look.symbol, width=1.8, customdata=[plot_text(n) for n in names],
             hover="token %{x} %{customdata}: %{y:.3g} nats",
         )  # fmt: skip
         first = fidelity.first_divergence
         if first is not None and first < len(values):
-            # a label beside another one stands a line above it
-            lines = sum(abs(first - other) <= len(values) / NEAR for other in ringed)
-            ringed.append(first)
+            # a label near another one is a line above it
+            lines = sum(abs(first - other) <= len(values) / NEAR for other in rings)
+            rings.append(first)
             drawing.add_scatter(
                 x=[first + 1],
                 y=[max(float(values[first]), least)],
@@ -74,7 +72,7 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
             )
         token = int(values.argmax())
         peak = max(peak, (float(values[token]), token, outcome.method))
-        rows += [(outcome.method, i + 1, named[i], float(f"{values[i]:.6g}")) for i in range(len(values))]
+        rows += [(outcome.method, i + 1, names[i], float(f"{values[i]:.6g}")) for i in range(len(values))]
     if floor > 0:
         drawing.add_hline(y=2 * floor, line={"color": "#8b95a1", "width": 1.2, "dash": "dot"})
         drawing.add_annotation(
@@ -90,13 +88,13 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
     count = max(r[1] for r in rows)
     axis: dict[str, Any] = {"title": "token of the full read’s answer", "range": [0.5, count + 0.5]}
     if count <= 48:
-        shown = [words.token_name(t) for t in texts[:count]]
-        flat = count * max(map(len, shown)) <= 100
+        labels = [words.token_name(t) for t in texts[:count]]
+        flat = count * max(map(len, labels)) <= 100
         axis |= {
             "tickmode": "array",
             "tickvals": list(range(1, count + 1)),
             "tickangle": 0 if flat else -60,
-            "ticktext": [plot_text(t) for t in shown],
+            "ticktext": [plot_text(t) for t in labels],
         }
     top = max(peak[0], 2 * floor, least) * 60  # room below the legend for a ring's label
     drawing.update_layout(
@@ -108,18 +106,18 @@ def kl_along_answer(record: RunRecord, agent: int) -> FigureView:
             "range": [float(np.log10(least / 2)), float(np.log10(top))],
         },
     )
-    where = words.token_name(texts[peak[1]]) if peak[1] < len(texts) else "the end"
-    drifted = [
+    peak_text = words.token_name(texts[peak[1]]) if peak[1] < len(texts) else "the end"
+    drifts = [
         f"{looks[o.method].name} at token {f.first_divergence + 1}"
-        for o, f in measured
-        if f and f.first_divergence is not None
+        for o, f in outcomes
+        if f.first_divergence is not None
     ]
     finding = (
-        f"The largest drift is {number(peak[0], 2)} nats at token {peak[1] + 1} (“{where}”) under "
+        f"The largest drift is {number(peak[0], 2)} nats at token {peak[1] + 1} (“{peak_text}”) under "
         f"{looks[peak[2]].name}; "
         + (
-            f"the text first differs under {words.listing(drifted)}."
-            if drifted
+            f"the text first differs under {words.listing(drifts)}."
+            if drifts
             else "no text differs from the full read’s."
         )
     )

@@ -1,5 +1,4 @@
-"""Short facts behind a verdict: who is right, how much was reused, how long it took, the largest error, the
-boundary tax."""
+"""Short facts behind a verdict: right answers, reuse, times, the largest error, the boundary tax."""
 
 import numpy as np
 
@@ -30,8 +29,8 @@ def facts(record: RunRecord) -> tuple[str, ...]:
         )
     shares: list[tuple[str, int]] = []
     for label in words.others(record):
-        kept, total = words.cached_tokens(record, label)
-        shares.append((f"{looks[label].name} {words.percent(kept, total)}", total))
+        hits, total = words.cached_tokens(record, label)
+        shares.append((f"{looks[label].name} {words.percent(hits, total)}", total))
     if shares and len({total for _, total in shares}) == 1:
         points.append(
             f"Prompt tokens taken from a cache, of {shares[0][1]:,}: {listing(s for s, _ in shares)}."

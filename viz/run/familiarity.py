@@ -20,9 +20,9 @@ LEVELS = {
 
 
 def outlook_words(outlook: Outlook) -> Markup:
-    """One or two sentences, as HTML: how usual the request is, and how such requests were answered."""
-    named = listing(f"“{words.clip(word, 24)}”" for word in outlook.words)
-    sentence = LEVELS[outlook.level].format(words=f": {named}" if named else "")
+    """How usual the request is, and how such requests were answered, in one or two sentences."""
+    rare_words = listing(f"“{words.clip(word, 24)}”" for word in outlook.words)
+    sentence = LEVELS[outlook.level].format(words=f": {rare_words}" if rare_words else "")
     if outlook.wrong is None:
         return html(
             "{} {} of the prompts’ tokens surprise it more than {:g}% of the scenario’s own do. Its weights "
@@ -44,18 +44,18 @@ def outlook_words(outlook: Outlook) -> Markup:
 def surprisal_panel(record: RunRecord, agent: int, span: str | None = None) -> Panel:
     """A prompt’s tokens, or those of one segment, by how surprising they are; below them dense’s answer."""
     title = "How familiar is this to the model?"
-    known = record.familiarity
-    surprisal = next((a for a in known.agents if a.agent == agent), None) if known else None
-    if known is None or surprisal is None:
+    familiarity = record.familiarity
+    surprisal = next((a for a in familiarity.agents if a.agent == agent), None) if familiarity else None
+    if familiarity is None or surprisal is None:
         note = "This run did not measure how surprising its prompts are. Run it again to see it."
         return Panel("surprisal", title, html('<p class="kv-note">{}</p>', note))
     prompt, dense = record.prompts[surprisal.prompt], record.outcome(agent, words.dense_label(record))
     place = next((s for s in prompt.spans if s.name == span), None)
     start, end = (place.start, place.end) if place else (0, len(prompt.texts))
-    shown = min(end, start + MOST_TOKENS)
-    cut = html('<p class="kv-note">The first {} tokens are shown.</p>', MOST_TOKENS) if shown < end else ""
-    body = _tokens(prompt.texts[start:shown], surprisal.tokens[start:shown], known.usual, start)
-    answer = _tokens(dense.texts, surprisal.answer, known.usual, 0)
+    last = min(end, start + MOST_TOKENS)
+    cut = html('<p class="kv-note">The first {} tokens are shown.</p>', MOST_TOKENS) if last < end else ""
+    body = _tokens(prompt.texts[start:last], surprisal.tokens[start:last], familiarity.usual, start)
+    answer = _tokens(dense.texts, surprisal.answer, familiarity.usual, 0)
     return Panel(
         "surprisal",
         title,
@@ -66,8 +66,8 @@ def surprisal_panel(record: RunRecord, agent: int, span: str | None = None) -> P
             '<p class="kv-surprisal">{}</p>{}'
             '<p class="kv-how">The full read’s answer to it, mean {} nats:</p>'
             '<p class="kv-surprisal">{}</p></div>',
-            outlook_words(known.outlook),
-            number(known.usual, 2),
+            outlook_words(familiarity.outlook),
+            number(familiarity.usual, 2),
             100 - USUAL,
             _by_segment(record, prompt, surprisal),
             body,
@@ -96,8 +96,8 @@ def _tokens(texts: tuple[str, ...], nats: np.ndarray, usual: float, first: int) 
 
 
 def _mean(nats: np.ndarray) -> str:
-    known = nats[~np.isnan(nats)]
-    return number(float(known.mean()), 2) if len(known) else words.NONE
+    values = nats[~np.isnan(nats)]
+    return number(float(values.mean()), 2) if len(values) else words.NONE
 
 
 def _by_segment(record: RunRecord, prompt: Prompt, surprisal: AgentSurprisal) -> Markup:

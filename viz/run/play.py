@@ -1,7 +1,7 @@
 """*Play it*: one text's keys and values on their way into another prompt, step by step, as SVG.
 
-Everything is drawn from a run's record: :class:`backend.records.transfer.Transfer`, the mix, the fidelity.
-Colours of keys and values are shared by all steps, so that what looks smaller is smaller.
+All is drawn from a run's record: :class:`backend.records.transfer.Transfer`, the mix, the fidelity. All steps
+share the colour scales of keys and values.
 """
 
 import math
@@ -18,7 +18,7 @@ from backend.records.transfer import Transfer
 from viz.base import format as words
 from viz.base.figure import Panel
 from viz.base.html import html, joined, render
-from viz.base.svg import blended, svg, svg_box, svg_image, svg_text
+from viz.base.svg import blend, svg, svg_box, svg_image, svg_text
 
 KEY, TITLE = "play", "How did one text’s keys and values get into this prompt?"
 LOW, MIDDLE, HIGH = (43, 108, 184), (246, 247, 248), (221, 116, 32)  # of a number below, at and above zero
@@ -37,7 +37,7 @@ class PlayStep:
 
 @dataclass(frozen=True)
 class _Scene:
-    """What all steps look at."""
+    """The data of all steps."""
 
     record: RunRecord
     outcome: Outcome
@@ -50,17 +50,17 @@ class _Scene:
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        shown = self.transfer.keys.shape[1]
+        count = self.transfer.keys.shape[1]
         return tuple(
             words.clip(words.token_name(t), 12)
-            for t in self.prompt.texts[self.transfer.start : self.transfer.start + shown]
+            for t in self.prompt.texts[self.transfer.start : self.transfer.start + count]
         )
 
     @property
     def peak(self) -> tuple[float, float]:
         """The largest key and value, of the full read."""
-        both = (self.transfer.keys[2], self.transfer.values[1])
-        return float(np.abs(both[0]).max()) or 1.0, float(np.abs(both[1]).max()) or 1.0
+        arrays = (self.transfer.keys[2], self.transfer.values[1])
+        return float(np.abs(arrays[0]).max()) or 1.0, float(np.abs(arrays[1]).max()) or 1.0
 
     @property
     def head(self) -> str:
@@ -72,20 +72,20 @@ def play_panel(record: RunRecord, agent: int, method: str, span: str | None = No
 
     Args:
         record: the run.
-        agent: whose prompt; another agent's where this one copied nothing.
-        method: the label; another's where this one copied nothing.
-        span: the text's segment; by default the one that lost most.
-        at: the step that is seen first, from 0.
+        agent: whose prompt; another agent's if this one copied nothing.
+        method: the label; another's if this one copied nothing.
+        span: the text's segment; by default the one with the largest error.
+        at: the step shown first, from 0.
     """
     scene = _scene(record, agent, method, span)
     if scene is None:
-        why = (
+        reason = (
             "Keys and values can be compared only where every method reads the same texts. Run with the full "
             "read’s texts (pinned) to see it."
             if record.request.mode == "free"
             else "No text was copied in this run, or an earlier version recorded it: run it again."
         )
-        return Panel(KEY, TITLE, html('<p class="kv-note">{}</p>', why))
+        return Panel(KEY, TITLE, html('<p class="kv-note">{}</p>', reason))
     content = render("run/play.html", about=_about(scene), steps=play_steps(scene), at=at)
     return Panel(KEY, TITLE, content)
 
@@ -96,17 +96,17 @@ def _scene(record: RunRecord, agent: int, method: str, span: str | None) -> _Sce
         return None
     outcome = min(outcomes, key=lambda o: (o.agent != agent, o.method != method, -o.agent))
     prompt = words.prompt_of(record, outcome)
-    chosen = next((s for s in prompt.spans if s.name == span), None)
-    inside = [t for t in outcome.transfers if chosen and chosen.start <= t.start < chosen.end]
+    segment = next((s for s in prompt.spans if s.name == span), None)
+    inside = [t for t in outcome.transfers if segment and segment.start <= t.start < segment.end]
     transfer = (inside or sorted(outcome.transfers, key=lambda t: -float(t.missing_keys.mean())))[0]
     return _Scene(record, outcome, transfer, prompt)
 
 
 def play_steps(scene: _Scene) -> tuple[PlayStep, ...]:
     """The pictures in order; the last one only where the answer changed."""
-    near = scene.outcome.fidelity
-    steps = [_read(scene), _copied(scene), _turned(scene), _missing(scene), _corrected(scene), _left(scene)]
-    return (*steps, *([_next_token(scene)] if near and near.likely else []))
+    facts = scene.outcome.fidelity
+    steps = [_reading(scene), _copy(scene), _turn(scene), _offset(scene), _mix(scene), _error(scene)]
+    return (*steps, *([_next_token(scene)] if facts and facts.likely else []))
 
 
 def _about(scene: _Scene) -> Markup:
@@ -124,68 +124,68 @@ def _about(scene: _Scene) -> Markup:
 # ---- the steps -----------------------------------------------------------------------------------
 
 
-def _read(scene: _Scene) -> PlayStep:
+def _reading(scene: _Scene) -> PlayStep:
     t = scene.transfer
     source = next((s.source for s in scene.outcome.spans if s.start <= t.start < s.end), "")
-    said = html(
+    note = html(
         "The text was first read at position {} ({}). Every token left a key and a value in every layer. "
         "Here are those of {}: a row is a token, a column a number; blue is negative, orange positive.",
         t.first_position, source or "earlier", scene.head,
     )  # fmt: skip
-    drawn = joined([_prompt_bar(scene, first=True), _both(scene, t.keys[0], t.values[0])])
-    return PlayStep("Read once", said, svg(drawn))
+    drawing = joined([_prompt_bar(scene, first=True), _pair(scene, t.keys[0], t.values[0])])
+    return PlayStep("Read once", note, svg(drawing))
 
 
-def _copied(scene: _Scene) -> PlayStep:
+def _copy(scene: _Scene) -> PlayStep:
     t = scene.transfer
-    said = html(
+    note = html(
         "Now it stands at position {} of another prompt, behind other words. The copy takes the keys and "
         "values as they are; nothing is computed.",
         t.start,
     )
-    drawn = joined([_prompt_bar(scene, first=False), _both(scene, t.keys[0], t.values[0])])
-    return PlayStep("Copied", said, svg(drawn))
+    drawing = joined([_prompt_bar(scene, first=False), _pair(scene, t.keys[0], t.values[0])])
+    return PlayStep("Copied", note, svg(drawing))
 
 
-def _turned(scene: _Scene) -> PlayStep:
+def _turn(scene: _Scene) -> PlayStep:
     t = scene.transfer
     shift = t.start - t.first_position
     if not len(t.angles) or not shift:
-        said = html("The text stands where it stood before, so its keys need not be turned.")
+        note = html("The text stands where it stood before, so its keys need not be turned.")
         if not len(t.angles):
-            said = html("The keys of this layer hold no position, so there is nothing to turn.")
-        return PlayStep("Keys moved", said, svg(_both(scene, t.keys[1], t.values[0])))
-    said = html(
+            note = html("The keys of this layer hold no position, so there is nothing to turn.")
+        return PlayStep("Keys moved", note, svg(_pair(scene, t.keys[1], t.values[0])))
+    note = html(
         "A key holds its position as a rotation (RoPE). For {} positions {} each pair of numbers turns by "
         "its own angle, from {}° down to {}°. Values hold no position.{}",
         abs(shift), "more" if shift > 0 else "less", *_degrees(t.angles),
         "" if t.moved_by else " This method leaves the keys as they were: step 6 shows what that costs.",
     )  # fmt: skip
-    return PlayStep("Keys moved", said, svg(joined([_dials(t.angles), _both(scene, t.keys[1], t.values[0])])))
+    return PlayStep("Keys moved", note, svg(joined([_dials(t.angles), _pair(scene, t.keys[1], t.values[0])])))
 
 
-def _missing(scene: _Scene) -> PlayStep:
+def _offset(scene: _Scene) -> PlayStep:
     t = scene.transfer
-    said = html(
+    note = html(
         "The full read has other keys and values here, because it saw the words in front. What the copy "
         "lacks (the offset) is {} of a key’s length and {} of a value’s in this head, over the whole text. "
         "The small maps show every layer (row) and head (column).",
         _share(t.missing_keys[t.layer, t.head]), _share(t.missing_values[t.layer, t.head]),
     )  # fmt: skip
-    return PlayStep("What it lacks", said, svg(_differences(scene, 1, 0, t.missing_keys, t.missing_values)))
+    return PlayStep("What it lacks", note, svg(_differences(scene, 1, 0, t.missing_keys, t.missing_values)))
 
 
-def _corrected(scene: _Scene) -> PlayStep:
+def _mix(scene: _Scene) -> PlayStep:
     t = scene.transfer
     mix = next((m for m in scene.outcome.mixes if m.start <= t.start < m.end), None)
     if mix is None:
-        redone = int(np.isin(scene.outcome.actions[:, t.start : t.end], (0, 3)).all(axis=0).sum())
-        said = (
-            html("This method computes {} of the text again.", words.plural(redone, "token"))
-            if redone
+        recomputed = int(np.isin(scene.outcome.actions[:, t.start : t.end], (0, 3)).all(axis=0).sum())
+        note = (
+            html("This method computes {} of the text again.", words.plural(recomputed, "token"))
+            if recomputed
             else html("This method adds nothing: the agent reads the copy as it is.")
         )
-        return PlayStep("Correction", said, svg(_both(scene, t.keys[3], t.values[2])))
+        return PlayStep("Correction", note, svg(_pair(scene, t.keys[3], t.values[2])))
     keys, values = mix.keys_by_token.mean(axis=1), mix.values_by_token.mean(axis=1)
     previews = {
         number: text
@@ -197,53 +197,53 @@ def _corrected(scene: _Scene) -> PlayStep:
         (previews.get(mix.anchors[i], f"anchor {mix.anchors[i]}"), float(keys[i]), float(values[i]))
         for i in order
     ]
-    said = html(
+    note = html(
         "The lab read {} before, in the same place and in full, and kept what their copies lacked. Their "
         "offsets are mixed, the more similar text counting more, and added. The heaviest has {} of the mix.",
         words.plural(len(mix.anchors), "similar text"), _share(float(keys.max())),
     )  # fmt: skip
-    return PlayStep("Correction", said, svg(_bars(bars, ("keys", "values"))))
+    return PlayStep("Correction", note, svg(_bars(bars, ("keys", "values"))))
 
 
-def _left(scene: _Scene) -> PlayStep:
+def _error(scene: _Scene) -> PlayStep:
     t = scene.transfer
-    said = html(
+    note = html(
         "This is what the full read has and the agent did not: keys are off by {} now (the bare copy: {}), "
         "values by {} (the bare copy: {}). Over all heads: keys {}, values {}.",
         _share(t.left_keys[t.layer, t.head]), _share(t.missing_keys[t.layer, t.head]),
         _share(t.left_values[t.layer, t.head]), _share(t.missing_values[t.layer, t.head]),
         _share(float(t.left_keys.mean())), _share(float(t.left_values.mean())),
     )  # fmt: skip
-    return PlayStep("What remains", said, svg(_differences(scene, 3, 2, t.left_keys, t.left_values)))
+    return PlayStep("What remains", note, svg(_differences(scene, 3, 2, t.left_keys, t.left_values)))
 
 
 def _next_token(scene: _Scene) -> PlayStep:
-    near = scene.outcome.fidelity
-    assert near is not None
-    assert near.first_divergence is not None
+    facts = scene.outcome.fidelity
+    assert facts is not None
+    assert facts.first_divergence is not None
     bars = [
         (words.token_name(token), full, own)
-        for token, full, own in zip(near.likely, near.dense_chances, near.method_chances, strict=True)
+        for token, full, own in zip(facts.likely, facts.dense_chances, facts.method_chances, strict=True)
     ]
     name = words.styles(scene.record)[scene.outcome.method].name
-    where = f"Both answers begin alike. At token {near.first_divergence + 1}"
-    said = html(
+    place = f"Both answers begin alike. At token {facts.first_divergence + 1}"
+    note = html(
         "{} the full read writes {}, {} writes {}. These are the probabilities of the likeliest tokens.",
-        where if near.first_divergence else "At the first token",
-        words.token_name(near.dense_token), name, words.token_name(near.method_token),
+        place if facts.first_divergence else "At the first token",
+        words.token_name(facts.dense_token), name, words.token_name(facts.method_token),
     )  # fmt: skip
-    return PlayStep("The answer", said, svg(_bars(bars, ("full read", words.clip(name, 30)))))
+    return PlayStep("The answer", note, svg(_bars(bars, ("full read", words.clip(name, 30)))))
 
 
-# ---- what the pictures are made of -----------------------------------------------------------------
+# ---- parts of the pictures ----------------------------------------------------------------------
 
 
 def _signed(values: NDArray[np.floating], peak: float) -> NDArray[np.uint8]:
     share = np.clip(np.asarray(values, dtype=np.float64) / peak, -1, 1)
-    return np.where((share < 0)[..., None], blended(-share, MIDDLE, LOW), blended(share, MIDDLE, HIGH))
+    return np.where((share < 0)[..., None], blend(-share, MIDDLE, LOW), blend(share, MIDDLE, HIGH))
 
 
-def _both(
+def _pair(
     scene: _Scene,
     keys: NDArray[np.floating],
     values: NDArray[np.floating],
@@ -270,13 +270,13 @@ def _both(
 def _differences(
     scene: _Scene, key: int, value: int, keys: NDArray[np.float32], values: NDArray[np.float32]
 ) -> Markup:
-    """What one stage lacks of the full read, and the maps of all layers and heads."""
+    """The difference of one stage from the full read, and the maps of all layers and heads."""
     t = scene.transfer
-    wide = (t.keys.astype(np.float32), t.values.astype(np.float32))
+    arrays = (t.keys.astype(np.float32), t.values.astype(np.float32))
     return joined(
         [
-            _both(
-                scene, wide[0][2] - wide[0][key], wide[1][1] - wide[1][value],
+            _pair(
+                scene, arrays[0][2] - arrays[0][key], arrays[1][1] - arrays[1][value],
                 ("full read less this: keys", "values"),
             ),
             svg_text(672, 52, "relative error, 0 to 100%", muted=True),
@@ -286,16 +286,16 @@ def _differences(
     )  # fmt: skip
 
 
-def _map(x: float, y: float, name: str, errors: NDArray[np.float32], chosen: tuple[int, int]) -> Markup:
+def _map(x: float, y: float, name: str, errors: NDArray[np.float32], marked: tuple[int, int]) -> Markup:
     """(layers, heads) errors; the first layer on top. Full colour: off by its own length or more."""
     layers, heads = errors.shape
     cell = min(144 / layers, 88 / heads)
     share = np.clip(errors.astype(np.float64), 0, 1)
     ring = html(
         '<rect x="{}" y="{}" width="{}" height="{}" style="fill:none;stroke-width:1.5;stroke:#1a1f26"/>',
-        *(round(v, 1) for v in (x + chosen[1] * cell, y + chosen[0] * cell, cell, cell)),
+        *(round(v, 1) for v in (x + marked[1] * cell, y + marked[0] * cell, cell, cell)),
     )
-    colours = blended(share, MIDDLE, WORST)
+    colours = blend(share, MIDDLE, WORST)
     return joined([svg_text(x, y - 8, name), svg_image(x, y, cell * heads, cell * layers, colours), ring])
 
 

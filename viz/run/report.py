@@ -1,8 +1,7 @@
 """A run as one HTML file that needs neither the lab nor a network: words, texts, strips and live figures.
 
-Everything is inlined once, plotly.js included, and a content security policy in the file's head forbids every
-request, so that not even a mistake here could make one. Files of a folder share their styles and scripts
-instead (``assets``), and may load nothing but them.
+Everything is inlined, including plotly.js, and a content security policy in the file's head forbids every
+request. Files of a folder share their styles and scripts instead (``assets``), and may load nothing else.
 """
 
 import importlib.resources
@@ -35,7 +34,7 @@ MOST_STRIPS = 24  # agents whose prompts are shown token by token
 
 
 def report_html(record: RunRecord, assets: str | None = None) -> str:
-    """The file's content; where a figure is of one agent and method, those of :func:`default_selection`.
+    """The file's content; figures of one agent and method are those of :func:`default_selection`.
 
     ``assets``: see :func:`document_html`.
 
@@ -52,16 +51,15 @@ def report_html(record: RunRecord, assets: str | None = None) -> str:
 
 
 def _report(record: RunRecord, assets: str | None) -> str:
-    chosen = default_selection(record)
-    tabs = [(tab, tab.views(record, chosen)) for tab in TABS]
+    focus = default_selection(record)
+    tabs = [(tab, tab.views(record, focus)) for tab in TABS]
     body = render(
         "run/report_body.html",
         verdict=Markup(run_card(record)),
         comparison=comparison_html(record),
         strips=joined(strip_html(record, agent) for agent in record.agents[:MOST_STRIPS]),
         more=len(record.agents) - MOST_STRIPS,
-        whose=f"{agent_name(record.request.pipeline, chosen.agent)} under "
-        f"{styles(record)[chosen.method].name}",
+        whose=f"{agent_name(record.request.pipeline, focus.agent)} under {styles(record)[focus.method].name}",
         tabs=[(tab, joined(map(card_html, views))) for tab, views in tabs],
         citation=citations(m.name for m in record.request.methods),
     )
@@ -110,14 +108,14 @@ def style() -> str:
 
 
 def scripts() -> str:
-    """What draws the figures and answers clicks in every file, beside plotly.js."""
+    """The scripts of every file beside plotly.js: for figures and clicks."""
     return f"{script()}\n{_asset('report.js')}"
 
 
 def csv_files(record: RunRecord) -> dict[str, str]:
     """The tables behind the figures, as CSV by the figures' keys; of the same selection as the report's."""
-    chosen = default_selection(record)
-    views = (view for tab in TABS for view in tab.views(record, chosen))
+    focus = default_selection(record)
+    views = (view for tab in TABS for view in tab.views(record, focus))
     return {v.key: v.csv() for v in views if isinstance(v, FigureView) and v.rows}
 
 

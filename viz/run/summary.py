@@ -1,4 +1,4 @@
-"""What the run kept in memory, and everything that identifies it."""
+"""The run's memory, and everything that identifies it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,8 +31,8 @@ def memory_view(record: RunRecord) -> FigureView:
         )
     for pool in record.pools:
         name = looks[pool.method].name if pool.method in looks else pool.method
-        shown = f"{name}: {words.segment_words(pipeline, pool.placeholder)}"
-        rows.append(("anchor pool", shown, sum(pool.lengths), pool.bytes))
+        label = f"{name}: {words.segment_words(pipeline, pool.placeholder)}"
+        rows.append(("anchor pool", label, sum(pool.lengths), pool.bytes))
     drawing = figure(90 + 26 * len(rows), margin={"t": 34, "r": 90}, bargap=0.35)
     for kind, colour, pattern in (
         ("KV of one prompt", METHOD_COLOURS[0], ""),
@@ -55,24 +55,19 @@ def memory_view(record: RunRecord) -> FigureView:
         xaxis={"title": "MiB", "rangemode": "tozero"},
         yaxis={"autorange": "reversed", "showgrid": False, "ticks": ""},
     )
-    held = sum(r[3] for r in rows if r[0] == "anchor pool")
-    once = sum(r[3] for r in rows if r[0] == "KV of one prompt")
-    finding = f"The prompts of all agents take {size(once)} of KV; " + (
-        f"anchor pools hold {size(held)}, {words.ratio(held, once)} that." if held else "no anchors are held."
+    pools = sum(r[3] for r in rows if r[0] == "anchor pool")
+    prompts = sum(r[3] for r in rows if r[0] == "KV of one prompt")
+    finding = f"The prompts of all agents take {size(prompts)} of KV; " + (
+        f"anchor pools hold {size(pools)}, {words.ratio(pools, prompts)} that."
+        if pools
+        else "no anchors are held."
     )
     how = (
         f"One token’s KV takes {size(record.model.kv_bytes_per_token)} in this model; pools hold earlier "
         f"texts’ KV and offsets."
     )
-    return FigureView(
-        "memory",
-        "What does reuse keep in memory?",
-        how,
-        finding,
-        drawing,
-        ("kind", "name", "tokens", "bytes"),
-        tuple(rows),
-    )
+    title, columns = "What does reuse keep in memory?", ("kind", "name", "tokens", "bytes")
+    return FigureView("memory", title, how, finding, drawing, columns, tuple(rows))
 
 
 def record_html(record: RunRecord) -> Markup:

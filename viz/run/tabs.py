@@ -24,11 +24,12 @@ from viz.run.timing import ttft_view
 from viz.run.verdict import compare
 
 View = FigureView | Panel
+RUN = "What exactly was run?"
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What is chosen on the page; it holds across tabs. ``span`` is a span's name."""
+    """The selection on the page, shared by all tabs. ``span``: a span's name."""
 
     agent: int
     method: str
@@ -46,11 +47,11 @@ class Tab:
 
 
 def default_selection(record: RunRecord) -> Selection:
-    """The most telling place: the last agent under a method that changed the answer, else one that reused."""
+    """The last agent under a method that changed the answer, else under one that reused."""
     labels = words.others(record)
     changed = [label for label in labels if compare(record, label).kind == "answer"]
-    reused = [label for label in labels if words.reused_anything(record.outcome(final_agent(record), label))]
-    method = (changed or reused or list(labels) or [words.dense_label(record)])[0]
+    reusing = [label for label in labels if words.reused_anything(record.outcome(final_agent(record), label))]
+    method = (changed or reusing or list(labels) or [words.dense_label(record)])[0]
     agent = final_agent(record)
     if not words.reused_anything(record.outcome(agent, method)):
         agent = next((a for a in record.agents if words.reused_anything(record.outcome(a, method))), agent)
@@ -65,30 +66,30 @@ def gated_method(record: RunRecord, selection: Selection) -> str:
     )
 
 
-def _play(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
-    return (play_panel(record, chosen.agent, chosen.method, chosen.span),)
+def _play(record: RunRecord, focus: Selection) -> tuple[View, ...]:
+    return (play_panel(record, focus.agent, focus.method, focus.span),)
 
 
-def _offsets(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
-    return (offset_by_layer(record, chosen.agent, chosen.span),)
+def _offsets(record: RunRecord, focus: Selection) -> tuple[View, ...]:
+    return (offset_by_layer(record, focus.agent, focus.span),)
 
 
-def _errors(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
-    method = chosen.method if chosen.method in others(record) else (*others(record), chosen.method)[0]
+def _errors(record: RunRecord, focus: Selection) -> tuple[View, ...]:
+    method = focus.method if focus.method in others(record) else (*others(record), focus.method)[0]
     return (
-        error_by_layer(record, chosen.agent),
-        error_map(record, chosen.agent, method, "key"),
-        error_map(record, chosen.agent, method, "value"),
+        error_by_layer(record, focus.agent),
+        error_map(record, focus.agent, method, "key"),
+        error_map(record, focus.agent, method, "value"),
     )
 
 
-def _answer(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
-    return (kl_along_answer(record, chosen.agent), surprisal_panel(record, chosen.agent, chosen.span))
+def _answer(record: RunRecord, focus: Selection) -> tuple[View, ...]:
+    return (kl_along_answer(record, focus.agent), surprisal_panel(record, focus.agent, focus.span))
 
 
-def _anchors(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
-    method = gated_method(record, chosen)
-    agent, span = chosen.agent, chosen.span
+def _anchors(record: RunRecord, focus: Selection) -> tuple[View, ...]:
+    method = gated_method(record, focus)
+    agent, span = focus.agent, focus.span
     by_layer = weights_by_layer(record, agent, method, span)
     return (
         gate_view(record, agent, method),
@@ -106,20 +107,8 @@ def _anchors(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
     )
 
 
-def _attention(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
-    return attention_views(record, chosen.agent, chosen.method, chosen.span)
-
-
-def _timing(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
-    return (ttft_view(record), break_even_view(record))
-
-
-def _memory(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
-    return (memory_view(record),)
-
-
-def _record(record: RunRecord, chosen: Selection) -> tuple[View, ...]:
-    return (Panel("record", "What exactly was run?", record_html(record)),)
+def _attention(record: RunRecord, focus: Selection) -> tuple[View, ...]:
+    return attention_views(record, focus.agent, focus.method, focus.span)
 
 
 TABS: tuple[Tab, ...] = (
@@ -129,9 +118,14 @@ TABS: tuple[Tab, ...] = (
     Tab("answer", "Answer", "Where along the answer do predictions drift?", _answer),
     Tab("anchors", "Anchors", "What was the correction made from, and was it trusted?", _anchors),
     Tab("attention", "Attention", "What did this agent attend to?", _attention),
-    Tab("timing", "Timing", "What did reuse gain?", _timing),
-    Tab("memory", "Memory", "What did reuse keep?", _memory),
-    Tab("record", "Record", "What exactly was run?", _record),
+    Tab(
+        "timing",
+        "Timing",
+        "What did reuse gain?",
+        lambda run, _: (ttft_view(run), break_even_view(run)),
+    ),
+    Tab("memory", "Memory", "What did reuse keep?", lambda run, _: (memory_view(run),)),
+    Tab("record", "Record", RUN, lambda run, _: (Panel("record", RUN, record_html(run)),)),
 )
 
 

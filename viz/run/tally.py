@@ -53,7 +53,7 @@ def count(record: RunRecord) -> tuple[Count, ...]:
     return tuple(out)
 
 
-def tally_html(rows: Sequence[tuple[Count, ...]], wanted: int) -> Markup:
+def tally_html(rows: Sequence[tuple[Count, ...]], total: int) -> Markup:
     """The counts of several requests as a table; empty without any."""
     if not rows:
         return Markup()
@@ -73,4 +73,4 @@ def tally_html(rows: Sequence[tuple[Count, ...]], wanted: int) -> Markup:
                 f"{sum(c.ttft_ms for c in counts) / max(1e-9, dense):.2f}\u00d7 the full read",
             )
         )
-    return render("run/tally.html", lines=lines, done=len(rows), wanted=wanted)
+    return render("run/tally.html", lines=lines, done=len(rows), wanted=total)

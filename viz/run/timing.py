@@ -18,7 +18,7 @@ def ttft_view(record: RunRecord) -> FigureView:
     looks, dense, pipeline = words.styles(record), words.dense_label(record), record.request.pipeline
     outcomes = [record.outcome(a, m) for a in record.agents for m in record.labels]
     reference = {a: record.outcome(a, dense).timing.ttft_ms for a in record.agents}
-    known = [*TIME_PARTS, *sorted({p for o in outcomes for p in o.timing.parts_ms} - set(TIME_PARTS))]
+    parts = [*TIME_PARTS, *sorted({p for o in outcomes for p in o.timing.parts_ms} - set(TIME_PARTS))]
     rows_axis = [
         [plot_text(words.clip(words.agent_name(pipeline, o.agent), 18)) for o in outcomes],
         [plot_text(looks[o.method].name) for o in outcomes],
@@ -30,7 +30,7 @@ def ttft_view(record: RunRecord) -> FigureView:
         margin={"t": 56, "r": 130},
     )
     rows: list[tuple[Any, ...]] = []
-    for part in known:
+    for part in parts:
         name, colour, pattern = TIME_PARTS.get(part, (part, "#a8735b", "."))
         values = [float(o.timing.parts_ms.get(part, 0.0)) for o in outcomes]
         if not any(values):
@@ -45,7 +45,7 @@ def ttft_view(record: RunRecord) -> FigureView:
         )
     for outcome in outcomes:
         timing = outcome.timing
-        against = reference[outcome.agent]
+        dense_ms = reference[outcome.agent]
         rows += [
             (
                 words.agent_name(pipeline, outcome.agent),
@@ -53,7 +53,7 @@ def ttft_view(record: RunRecord) -> FigureView:
                 part,
                 round(float(ms), 4),
                 round(timing.ttft_ms, 4),
-                round(timing.ttft_ms / against, 4) if against else None,
+                round(timing.ttft_ms / dense_ms, 4) if dense_ms else None,
                 timing.forwarded_tokens,
             )
             for part, ms in timing.parts_ms.items()

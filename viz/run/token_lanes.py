@@ -1,4 +1,4 @@
-"""The strip's content: what is known of each token under each method, and the prompt as marked text."""
+"""The strip's content: each token's action and error under each method, and the prompt as marked text."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -123,15 +123,15 @@ def _one_lane(lane: MethodRun) -> dict[str, Any]:
         }
         for a in lane.outcome.spans
     ]
-    mixed = {}
+    layer_counts = {}
     if lane.outcome.actions.shape[0] > 1:
         differ = (lane.outcome.actions != lane.outcome.actions[0]).any(axis=0)
         for token in np.flatnonzero(differ).tolist()[:4000]:
             column = lane.outcome.actions[:, token]
-            mixed[str(token)] = [int(np.count_nonzero(column == c)) for c in range(len(ACTIONS))]
+            layer_counts[str(token)] = [int(np.count_nonzero(column == c)) for c in range(len(ACTIONS))]
     out: dict[str, Any] = {"name": lane.name, "codes": "".join(map(str, lane.codes.tolist())), "runs": runs}
-    if mixed:
-        out["mixed"] = mixed
+    if layer_counts:
+        out["mixed"] = layer_counts
     if lane.error is not None and lane.layer is not None:
         out["error"] = [round(float(e), 3) for e in lane.error]
         out["layer"] = lane.layer.tolist()

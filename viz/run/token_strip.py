@@ -1,8 +1,8 @@
 """The strip: what happened to every token of one agent's prompt, one lane per method.
 
-Markup is kept small so that prompts of thousands of tokens stay usable: a lane is a row of runs, a run
-a row of ``<i data-token>`` cells; the agent and the method stand on the lane, and everything a tooltip
-needs is in one JSON block per strip. Action is told by colour and by height or hatching.
+Markup is small, for prompts of thousands of tokens: a lane is a row of runs, a run a row of ``<i
+data-token>`` cells; agent and method are attributes of the lane, and tooltips read one JSON block per strip.
+Actions differ in colour and in height or hatching.
 """
 
 from itertools import pairwise
@@ -39,14 +39,14 @@ def strip_html(
         groups.setdefault(lane.outcome.prompt, []).append(lane)
     shown = method if method in record.labels else lanes[-1].label
     bands = [_band(record, agent, record.prompts[i], part, selected, shown) for i, part in groups.items()]
-    used = {int(c) for lane in lanes for c in np.unique(lane.codes)}
+    codes = {int(c) for lane in lanes for c in np.unique(lane.codes)}
     return render(
         "run/token_strip.html",
         agent=agent,
         name=words.agent_name(record.request.pipeline, agent),
         total=len(words.prompt_of(record, lanes[0].outcome).texts),
         worst=_worst(record, lanes),
-        actions=[name for code, name in enumerate(ACTIONS) if code in used or code < 3],
+        actions=[name for code, name in enumerate(ACTIONS) if code in codes or code < 3],
         rejected=any(lane.rejected.any() for lane in lanes),
         measured=any(lane.error is not None for lane in lanes),
         bands=joined(bands),
@@ -84,8 +84,7 @@ def _band(
 
 
 def ticks(total: int) -> list[int]:
-    """The tokens that are numbered below a band. One near the end is drawn to the left of its mark, if there
-    is room."""
+    """The tokens numbered below a band, without one near the end of a long band."""
     unit = next(s for s in (5, 10, 20, 50, 100, 200, 500, 1000, 10**9) if total / s <= 14 or s == 100)
     return [token for token in range(0, total, unit) if token <= 0.95 * total or 9 * unit >= total]
 
@@ -93,7 +92,7 @@ def ticks(total: int) -> list[int]:
 def _lane(prompt: Prompt, lane: MethodRun, peak: float, step: int) -> dict[str, Any]:
     """A lane's runs as (action, rejected, tokens, cells), and its errors as heights of 100."""
 
-    # Built here, for a template's loop takes twice as long; numbers alone need no escaping.
+    # Built here, since a template's loop takes twice as long; numbers need no escaping.
     def cells(start: int, end: int) -> Markup:
         return Markup("".join(f"<i data-token={token}></i>" for token in range(start, end, step)))
 

@@ -13,7 +13,7 @@ from viz.base.html import html, joined, listed, quoted
 from viz.run.facts import facts, final_agent
 from viz.run.familiarity import outlook_words
 
-# Neutral: dense is wrong or nobody knows, so an answer that changed or stayed is neither harm nor gain.
+# Neutral: dense is wrong or the right answer is unknown, so a changed answer is neither harm nor gain.
 Tone = Literal["same", "changed", "unclear", "neutral"]
 TONE_WORDS: dict[Tone, str] = {
     "same": "no change",
@@ -52,7 +52,7 @@ class Compared:
     kind: Kind
     dense: Outcome
     outcome: Outcome
-    evidence: Outcome | None  # the outcome whose first divergence is told
+    evidence: Outcome | None  # the outcome whose first divergence is described
     agents_differ: int
     why_nothing: str = ""
 
@@ -75,15 +75,15 @@ def compare(record: RunRecord, label: str) -> Compared:
     kind: Kind = "answer" if other_answer else "text" if differ else "same"
     if kind == "text" and choice(record, out) != choice(record, ref):
         kind = "choice"
-    why = ""
+    reason = ""
     if not any(words.reused_anything(b) for _, b in pairs):
-        kind, why = "nothing", _why_nothing([b for _, b in pairs])
+        kind, reason = "nothing", _why_nothing([b for _, b in pairs])
     evidence = None
     if record.request.mode == "pinned" and kind in ("answer", "choice", "text"):
-        measured = [b for b in (differ if kind == "text" else [out]) if b.fidelity]
-        evidence = next((b for b in measured if b.fidelity and b.fidelity.first_divergence is not None), None)
+        outcomes = [b for b in (differ if kind == "text" else [out]) if b.fidelity]
+        evidence = next((b for b in outcomes if b.fidelity and b.fidelity.first_divergence is not None), None)
     name = words.styles(record)[label].name
-    return Compared(name, kind, ref, out, evidence, len(differ), why)
+    return Compared(name, kind, ref, out, evidence, len(differ), reason)
 
 
 def choice(record: RunRecord, outcome: Outcome) -> str | None:
@@ -92,7 +92,7 @@ def choice(record: RunRecord, outcome: Outcome) -> str | None:
     return None if scoring == "selection" else extract_answer(outcome.text, "selection")
 
 
-def _chosen(record: RunRecord, outcome: Outcome) -> str:
+def _choice_words(record: RunRecord, outcome: Outcome) -> str:
     candidate = choice(record, outcome)
     if candidate is None:
         return "nothing readable"
@@ -101,33 +101,33 @@ def _chosen(record: RunRecord, outcome: Outcome) -> str:
 
 def verdict(record: RunRecord) -> Verdict:
     """The outcome of a run in one sentence."""
-    every = [compare(record, label) for label in words.others(record)]
+    comparisons = [compare(record, label) for label in words.others(record)]
     ref = record.outcome(final_agent(record), words.dense_label(record))
-    if not every:
+    if not comparisons:
         head = html(
             "The full read answers {}{}. Add a reuse method to see what reuse changes.",
             _answer(ref),
             _right(ref),
         )
         return Verdict(_wrap(head), "unclear", facts(record), "nothing reused")
-    changed = [c for c in every if c.kind == "answer"]
-    chose = [c for c in every if c.kind == "choice"]
-    worded = [c for c in every if c.kind == "text"]
-    same = [c for c in every if c.kind == "same"]
-    nothing = [c for c in every if c.kind == "nothing"]
-    rest: list[str | Markup] = []
+    changed = [c for c in comparisons if c.kind == "answer"]
+    chose = [c for c in comparisons if c.kind == "choice"]
+    worded = [c for c in comparisons if c.kind == "text"]
+    same = [c for c in comparisons if c.kind == "same"]
+    nothing = [c for c in comparisons if c.kind == "nothing"]
+    notes: list[str | Markup] = []
     compared = changed + chose + worded + same
     neutral = bool(compared) and not ref.correct
     if neutral:
         head = _nothing_to_judge(record, changed, chose, worded + same)
         evidence = next((c for c in changed + chose + worded if c.evidence), None)
     elif changed:
-        head = _changed(changed)
+        head = _change_words(changed)
         for changed_choice in chose:
             head += html("; {} kept it, but {}", changed_choice.name, _other_choice(record, changed_choice))
-        kept = [c.name for c in worded + same]
-        if kept:
-            head += html("; {} kept it", listing(kept))
+        keepers = [c.name for c in worded + same]
+        if keepers:
+            head += html("; {} kept it", listing(keepers))
         head += "."
         evidence = next((c for c in changed if c.evidence), None)
     elif chose:
@@ -143,26 +143,26 @@ def verdict(record: RunRecord) -> Verdict:
     else:
         head, evidence = Markup("Nothing was reused, so nothing could change."), None
     if evidence is not None and evidence.evidence is not None:
-        rest.append(_evidence(record, evidence, several=len(changed or chose or worded) > 1))
+        notes.append(_evidence_words(record, evidence, several=len(changed or chose or worded) > 1))
     for why in dict.fromkeys(c.why_nothing for c in nothing):
         names = listing(c.name for c in nothing if c.why_nothing == why)
-        rest.append(why.format(name=names))
+        notes.append(why.format(name=names))
     if record.familiarity is not None and not ref.correct:
-        rest.append(outlook_words(record.familiarity.outlook))
+        notes.append(outlook_words(record.familiarity.outlook))
     if record.request.mode == "free":
-        rest.append("Every method read its own texts (free-running), so only answers are compared.")
+        notes.append("Every method read its own texts (free-running), so only answers are compared.")
     tone = "neutral" if neutral else _tone(changed + chose, worded + same)
     worst = (changed or chose or worded or same or nothing)[0].kind
     state = TONE_WORDS[tone] if tone == "unclear" and compared else STATES[worst]
     if neutral:
         state = f"{state}, right answer unknown" if ref.correct is None else FULL_READ_WRONG
-    return Verdict(_wrap(head, *rest), tone, facts(record), state)
+    return Verdict(_wrap(head, *notes), tone, facts(record), state)
 
 
-def _tone(changed: list[Compared], kept: list[Compared]) -> Tone:
+def _tone(changed: list[Compared], unchanged: list[Compared]) -> Tone:
     if any(not c.near_tie for c in changed):
         return "changed"
-    return "same" if kept and not changed else "unclear"
+    return "same" if unchanged and not changed else "unclear"
 
 
 def _wrap(head: Markup, *rest: str) -> Markup:
@@ -180,7 +180,7 @@ def _right(outcome: Outcome) -> Markup:
     return Markup({None: "", True: "&nbsp;(right)", False: "&nbsp;(wrong)"}[outcome.correct])
 
 
-def _changed(changed: list[Compared]) -> Markup:
+def _change_words(changed: list[Compared]) -> Markup:
     first = changed[0]
     names = listing(c.name for c in changed)
     if first.dense.answer is None and all(c.outcome.answer is None for c in changed):
@@ -194,20 +194,20 @@ def _changed(changed: list[Compared]) -> Markup:
 
 
 def _other_choice(record: RunRecord, compared: Compared) -> str:
-    now, was = _chosen(record, compared.outcome), _chosen(record, compared.dense)
+    now, was = _choice_words(record, compared.outcome), _choice_words(record, compared.dense)
     return f"chose {now} instead of {was}"
 
 
 def _nothing_to_judge(
     record: RunRecord, changed: list[Compared], chose: list[Compared], same: list[Compared]
 ) -> Markup:
-    """The head where dense is wrong, or nobody knows: whether the answer changed, every method's answer, and
-    no word of harm or gain."""
-    kept = chose + same
-    ref = (changed + kept)[0].dense
+    """The head if dense is wrong or the right answer is unknown: whether the answer changed, and every
+    method's answer, without judging harm or gain."""
+    unchanged = chose + same
+    ref = (changed + unchanged)[0].dense
     each = listed(html("{} answers {}{}", c.name, _answer(c.outcome), _right(c.outcome)) for c in changed)
-    verb = "answers" if len(kept) == 1 else "answer"
-    also = f"{listing(c.name for c in kept)} {verb} as the full read" if kept else ""
+    verb = "answers" if len(unchanged) == 1 else "answer"
+    also = f"{listing(c.name for c in unchanged)} {verb} as the full read" if unchanged else ""
     also += "".join(f", but {c.name} {_other_choice(record, c)}" for c in chose)
     if ref.correct is False:
         right = words.clip(record.request.expected or "", 48)
@@ -227,8 +227,8 @@ def _nothing_to_judge(
 
 
 def _agreements(record: RunRecord, worded: list[Compared], same: list[Compared]) -> Markup:
-    kept = worded + same
-    ref = kept[0].dense
+    unchanged = worded + same
+    ref = unchanged[0].dense
     if worded:
         reservation = (
             f"{listing(c.name for c in worded)} worded it differently"
@@ -242,15 +242,15 @@ def _agreements(record: RunRecord, worded: list[Compared], same: list[Compared])
         if ref.answer is None:
             return html("The final text stayed the same, but {}.", reservation)
         return html("The answer stayed {}{}, but {}.", _answer(ref), _right(ref), reservation)
-    names = kept[0].name if len(kept) == 1 else f"all {len(kept)} methods"
-    verb = "writes" if len(kept) == 1 else "write"
+    names = unchanged[0].name if len(unchanged) == 1 else f"all {len(unchanged)} methods"
+    verb = "writes" if len(unchanged) == 1 else "write"
     if ref.answer is None:
         return html("Nothing changed: {} {} the same texts as the full read.", names, verb)
-    verb = "answers" if len(kept) == 1 else "answer"
+    verb = "answers" if len(unchanged) == 1 else "answer"
     return html("Nothing changed: {} {} {}, as the full read does.", names, verb, _answer(ref))
 
 
-def _evidence(record: RunRecord, compared: Compared, several: bool) -> Markup:
+def _evidence_words(record: RunRecord, compared: Compared, several: bool) -> Markup:
     outcome = compared.evidence
     if outcome is None or outcome.fidelity is None:
         return Markup()
@@ -263,8 +263,8 @@ def _evidence(record: RunRecord, compared: Compared, several: bool) -> Markup:
         words.agent_name(record.request.pipeline, outcome.agent),
     )
     if fidelity.margin is not None:
-        led = html(", where {} led by {} (log-odds)", quoted(fidelity.dense_token), number(fidelity.margin))
-        text += led + f"; rounding noise {number(fidelity.floor, 1)}"
+        lead = html(", where {} led by {} (log-odds)", quoted(fidelity.dense_token), number(fidelity.margin))
+        text += lead + f"; rounding noise {number(fidelity.floor, 1)}"
     if compared.near_tie:
         return text + ": a near tie, so rounding alone could have caused it."
     return text + "."

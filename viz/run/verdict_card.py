@@ -1,4 +1,4 @@
-"""The card that tells a run's outcome, and the quiet line below it."""
+"""The card with a run's outcome, and the line of facts below it."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ def verdict_card(
     state: str = "",
     heads: tuple[str, str] = (QUESTION_2, QUESTION_3),
 ) -> str:
-    """One look, three questions: the outcome, its source, its repair, or whatever ``heads`` ask."""
+    """Three questions: the outcome, its source and its repair, or those of ``heads``."""
     items = "".join(f"<li>{escape(point)}</li>" for point in points)
     listed = (
         f'<details class="kv-points"><summary>{POINTS}</summary><ul>{items}</ul></details>' if items else ""
@@ -57,16 +57,16 @@ def run_card(record: RunRecord) -> str:
 
 
 def factline(record: RunRecord) -> str:
-    """What was run, in one quiet line."""
+    """What was run, in one line."""
     mode = term("pinned") if record.request.mode == "pinned" else term("free-running")
     values = record.request.values
     question = values.get(QUESTION) or next(iter(values.values()), "")
-    asked = f'<span class="kv-asked">{escape(words.clip(question, 140))}</span>' if question else ""
-    when = record.created.replace("T", " ").split("+")[0]
+    question_html = f'<span class="kv-asked">{escape(words.clip(question, 140))}</span>' if question else ""
+    created = record.created.replace("T", " ").split("+")[0]
     temperature = record.request.decoding.temperature
     how = (
         "greedy" if temperature == 0 else f"temperature {temperature:g}, seed {record.request.decoding.seed}"
     )
     title = escape(record.request.pipeline.title)
     model = escape(words.clip(record.model.name, 40))
-    return f"{asked}<span>{title} · {mode} · {how} · {model} · {escape(when)} UTC</span>"
+    return f"{question_html}<span>{title} · {mode} · {how} · {model} · {escape(created)} UTC</span>"

@@ -1,4 +1,4 @@
-"""Which part of the cache did it: the set that brings dense's verdict back, and the map of parts alone."""
+"""Which part of the cache changed a verdict: the set whose repair restores it, and a map of single parts."""
 
 import numpy as np
 
@@ -16,25 +16,25 @@ def views(record: BlameRecord) -> tuple[FigureView, ...]:
 
 
 def finding(record: BlameRecord) -> str:
-    """One sentence: what brings dense's verdict back, and what random sets of the same size do."""
+    """One sentence: which repair restores dense's verdict, and how often random sets of that size do."""
     if record.found is None:
         if not record.everything.restored:
             return (
                 "Not even the whole cache brings the full read’s verdict back: rounding decides this answer."
             )
-        cut = f" within {plural(record.request.passes, 'pass', 'passes')}" if record.spent else ""
-        return f"No set of at most {plural(record.request.most_parts, 'part')} brings it back{cut}."
+        limit = f" within {plural(record.request.passes, 'pass', 'passes')}" if record.spent else ""
+        return f"No set of at most {plural(record.request.most_parts, 'part')} brings it back{limit}."
     parts = listing([part_words(record.request.run.pipeline, p) for p in record.found.parts])
     by_chance = sum(trial.restored for trial in record.random)
-    beside = (
+    chance = (
         f" Of {plural(len(record.random), 'random set')} as large, {by_chance} did." if record.random else ""
     )
     share = record.share * 100
-    return f"Repairing {parts} brings {verdict(record.dense)} back: {number(share, 2)}% of the cache.{beside}"
+    return f"Repairing {parts} brings {verdict(record.dense)} back: {number(share, 2)}% of the cache.{chance}"
 
 
 def verdict(trial: Trial) -> str:
-    """An answer in a word: what was read off it, or how it begins."""
+    """A trial's answer in short, or the beginning of its text."""
     return clip(trial.answer or trial.choice or f"“{trial.text.strip()}”", 40)
 
 
@@ -42,12 +42,12 @@ def part_map(record: BlameRecord) -> FigureView:
     """Segments by layers: how far repairing that part alone moves the method towards dense."""
     pipeline = record.request.run.pipeline
     names = [segment_words(pipeline, segment) for segment in record.mapped]
-    way = np.array([[record.recovered(float(x)) for x in row] for row in record.map], dtype=np.float32)
+    shift = np.array([[record.recovered(float(x)) for x in row] for row in record.map], dtype=np.float32)
     drawing = figure(94 + 17 * len(names), margin={"l": 170, "t": 12})
     layers = list(range(record.map.shape[1]))
-    peak = max(1.0, float(np.nanmax(np.abs(way), initial=0)))
+    peak = max(1.0, float(np.nanmax(np.abs(shift), initial=0)))
     drawing.add_heatmap(
-        z=way, x=layers, y=list(range(len(names))), colorscale=DIVERGING, zmin=-peak, zmax=peak,
+        z=shift, x=layers, y=list(range(len(names))), colorscale=DIVERGING, zmin=-peak, zmax=peak,
         colorbar=colour_bar("of the way<br>to the full read"), customdata=record.map,
         hovertemplate="layer %{x}: %{z:.2f} of the way, log-odds %{customdata:.2f}<extra></extra>",
     )  # fmt: skip
@@ -63,15 +63,15 @@ def part_map(record: BlameRecord) -> FigureView:
         xaxis={"title": "layer", "dtick": max(1, len(layers) // 16)},
         yaxis={"tickvals": list(range(len(names))), "ticktext": ticks, "autorange": "reversed"},
     )
-    theirs, mine = (plot_text(clip(said, 20)) for said in (record.dense_token, record.method_token))
+    full, own = (plot_text(clip(token, 20)) for token in (record.dense_token, record.method_token))
     how = (
         "A field is the full read’s keys and values in this segment and layer alone, and how far the "
-        f"log-odds of {theirs!r} over {mine!r} then go from the method’s (0) to the full read’s (1)."
+        f"log-odds of {full!r} over {own!r} then go from the method’s (0) to the full read’s (1)."
     )
     how += " Framed: the set that was found." if record.found else ""
-    how += " Empty: the passes were spent." if np.isnan(way).any() else ""
+    how += " Empty: the passes were spent." if np.isnan(shift).any() else ""
     rows = tuple(
-        (name, layer, float(record.map[index, layer]), float(way[index, layer]))
+        (name, layer, float(record.map[index, layer]), float(shift[index, layer]))
         for index, name in enumerate(names)
         for layer in layers
         if np.isfinite(record.map[index, layer])

@@ -1,5 +1,4 @@
-"""The break-even formula's answer to one case: its numbers, and both sides by the prompt's length
-(docs/break-even.md)."""
+"""The break-even formula for one case: its numbers, and both sides by prompt length (docs/break-even.md)."""
 
 from dataclasses import replace
 
@@ -33,7 +32,7 @@ def views(figures: Figures, case: Case) -> tuple[Panel, FigureView, FigureView]:
 
 
 def facts_html(figures: Figures, case: Case) -> Markup:
-    """Every number that the formula gives, each with what it means."""
+    """All numbers of the formula, with their meaning."""
     rows = joined(
         html("<div><dt>{}</dt><dd>{} <em>{}</em></dd></div>", *fact)
         for fact in facts(case, answer(figures.machine, case))
@@ -49,9 +48,9 @@ def facts_html(figures: Figures, case: Case) -> Markup:
 
 def facts(case: Case, result: Answer) -> list[tuple[str, str, str]]:
     """Label, value and note of each number."""
-    saved = result.dense_ms - result.reuse_ms
-    when = "sooner" if saved >= 0 else "later"
-    share, most, least, after = (
+    gain = result.dense_ms - result.reuse_ms
+    direction = "sooner" if gain >= 0 else "later"
+    share, most, least, payoff = (
         result.least_share,
         result.most_anchors,
         result.least_tokens,
@@ -59,7 +58,7 @@ def facts(case: Case, result: Answer) -> list[tuple[str, str, str]]:
     )
     return [
         (
-            "First token", f"{milliseconds(abs(saved))} {when}",
+            "First token", f"{milliseconds(abs(gain))} {direction}",
             f"{milliseconds(result.reuse_ms)} instead of {milliseconds(result.dense_ms)}, "
             f"{ratio(result.dense_ms, result.reuse_ms)} as fast",
         ),
@@ -82,25 +81,25 @@ def facts(case: Case, result: Answer) -> list[tuple[str, str, str]]:
             "bases and one reader’s offsets",
         ),
         (
-            "Paid off", _paid_off(case, after),
-            "those that fill the pool included" if after else "",
+            "Paid off", _payoff_words(case, payoff),
+            "those that fill the pool included" if payoff else "",
         ),
     ]  # fmt: skip
 
 
-def _paid_off(case: Case, after: int | None) -> str:
+def _payoff_words(case: Case, payoff: int | None) -> str:
     if not case.anchors:
         return "nothing to pay off"
-    return "never" if after is None else f"after {plural(after, 'request')}"
+    return "never" if payoff is None else f"after {plural(payoff, 'request')}"
 
 
 def _share(share: float) -> str:
-    shown = number(100 * share, 2) if share >= 0.001 else "under 0.1"
-    return f"{shown}{GAP}%"
+    text = number(100 * share, 2) if share >= 0.001 else "under 0.1"
+    return f"{text}{GAP}%"
 
 
-def scaled(case: Case, tokens: int) -> Case:
-    """The case for another prompt, its parts in proportion."""
+def scale(case: Case, tokens: int) -> Case:
+    """The case for another prompt length, its parts in proportion."""
     shared, outside = (round(part * tokens / case.prompt) for part in (case.shared, case.outside))
     return replace(case, prompt=tokens, shared=shared, outside=outside)
 
@@ -120,7 +119,7 @@ def by_length(figures: Figures, case: Case) -> FigureView:
     lengths = sorted({max(1, round(end * i / (POINTS - 1))) for i in range(POINTS)} | {case.prompt})
     rows = []
     for tokens in lengths:
-        a, b = dense_ms(machine, tokens), reuse_ms(machine, scaled(case, tokens))
+        a, b = dense_ms(machine, tokens), reuse_ms(machine, scale(case, tokens))
         rows.append((tokens, round(a, 4), round(b, 4), round(a / b, 4) if b else None))
     drawing = figure(
         260,
@@ -133,7 +132,7 @@ def by_length(figures: Figures, case: Case) -> FigureView:
             x0=min(t.tokens for t in timed), x1=max(t.tokens for t in timed), fillcolor=SHADE, line_width=0,
             layer="below",
         )  # fmt: skip
-    for look, column, here in ((dense, 1, result.dense_ms), (reuse, 2, result.reuse_ms)):
+    for look, column, mark in ((dense, 1, result.dense_ms), (reuse, 2, result.reuse_ms)):
         name = "Full read" if column == 1 else "KVCOMM"
         drawing.add_scatter(
             x=[row[0] for row in rows], y=[row[column] for row in rows], mode="lines", name=name,
@@ -141,9 +140,9 @@ def by_length(figures: Figures, case: Case) -> FigureView:
             hovertemplate=f"%{{x:,}} tokens: %{{y:.3g}} ms<extra>{name}</extra>",
         )  # fmt: skip
         drawing.add_scatter(
-            x=[case.prompt], y=[here], mode="markers+text", showlegend=False, legendgroup=name,
+            x=[case.prompt], y=[mark], mode="markers+text", showlegend=False, legendgroup=name,
             marker={"color": look.colour, "symbol": look.symbol, "size": 11},
-            text=[f"<b>{milliseconds(here)}</b>"], textposition="top left", cliponaxis=False,
+            text=[f"<b>{milliseconds(mark)}</b>"], textposition="top left", cliponaxis=False,
             hovertemplate=f"your prompt, {case.prompt:,} tokens: %{{y:.3g}} ms<extra>{name}</extra>",
         )  # fmt: skip
         if timed:
@@ -182,8 +181,8 @@ def by_length(figures: Figures, case: Case) -> FigureView:
 
 def _end(figures: Figures, case: Case, least: int | None) -> int:
     """Where the axis ends: the prompt is on it, and the crossing and timed prompts that are not far off."""
-    near = [t.tokens for t in figures.timed] + ([least] if least else [])
-    return min(LONGEST, round(max([1.5 * case.prompt, *(1.15 * x for x in near if x < 8 * case.prompt)])))
+    marks = [t.tokens for t in figures.timed] + ([least] if least else [])
+    return min(LONGEST, round(max([1.5 * case.prompt, *(1.15 * x for x in marks if x < 8 * case.prompt)])))
 
 
 def _finding(case: Case, result: Answer) -> str:

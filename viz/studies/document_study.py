@@ -28,7 +28,7 @@ def _answered_arms(study: DocumentStudy) -> list[str]:
 
 def _bars(study: DocumentStudy, labels: list[str], colours: list[str]) -> Any:
     shares = [study.share(label) for label in labels]
-    middle = [good / seen for good, seen, _, _ in shares]
+    middle = [good / n for good, n, _, _ in shares]
     drawing = figure(110 + 34 * len(labels), margin={"l": 8, "r": 24})
     drawing.add_bar(
         x=middle[::-1],
@@ -58,9 +58,9 @@ def accuracy(study: DocumentStudy) -> FigureView:
     rows = []
     best: tuple[float, str] | None = None
     for label in labels:
-        good, seen, low, high = study.share(label)
-        own = study.own_dense(label)
-        own_share = None if own is None else study.share(own)
+        good, n, low, high = study.share(label)
+        base = study.own_dense(label)
+        base_share = None if base is None else study.share(base)
         gap = None
         if label not in (FLOOR, top) and FLOOR in labels:
             gap = study.recovered(label, FLOOR, top)
@@ -69,14 +69,14 @@ def accuracy(study: DocumentStudy) -> FigureView:
             best = (gap[0], label)
         rows.append(
             (
-                label, study.arms[study.arm(label)].weights, good, seen, round(good / seen, 4), round(low, 4),
-                round(high, 4), own_share[0] / own_share[1] if own_share and own_share[1] else None,
+                label, study.arms[study.arm(label)].weights, good, n, round(good / n, 4), round(low, 4),
+                round(high, 4), base_share[0] / base_share[1] if base_share and base_share[1] else None,
                 *_rounded(gap),
             )
         )  # fmt: skip
     drawing = _bars(study, labels, [_colour(study.arms[study.arm(label)]) for label in labels])
-    good, seen, *_ = study.share(top)
-    finding = f"The full read answers {percent(good, seen)} of {seen} questions"
+    good, n, *_ = study.share(top)
+    finding = f"The full read answers {percent(good, n)} of {n} questions"
     if FLOOR in labels:
         floor_good, floor_seen, *_ = study.share(FLOOR)
         finding += f", {FLOOR} {percent(floor_good, floor_seen)}"
@@ -116,14 +116,14 @@ def _lines(
     for index, label in enumerate(labels):
         xs, ys, lows, highs = [], [], [], []
         for place in places:
-            good, seen, low, high = study.share(label, values == place)
-            if not seen:
+            good, n, low, high = study.share(label, values == place)
+            if not n:
                 continue
             xs.append(int(place))
-            ys.append(good / seen)
+            ys.append(good / n)
             lows.append(low)
             highs.append(high)
-            rows.append((label, int(place), good, seen, round(good / seen, 4), round(low, 4), round(high, 4)))
+            rows.append((label, int(place), good, n, *_rounded((good / n, low, high))))
         aside = (index - (len(labels) - 1) / 2) * 0.06  # so that bars do not hide each other
         curve(
             drawing, [x + aside for x in xs], ys, label, METHOD_COLOURS[index % 7], size=7, customdata=xs,
@@ -137,19 +137,19 @@ def _lines(
     return drawing, rows
 
 
-def _compared(study: DocumentStudy) -> list[str]:
+def _line_arms(study: DocumentStudy) -> list[str]:
     """The arms that lines can hold: dense on the base's weights, and the methods; not dense on others'."""
-    shown = _answered_arms(study)
-    return [label for label in shown if label == shown[0] or study.arms[study.arm(label)].method != "dense"][
-        :7
-    ]
+    labels = _answered_arms(study)
+    return [
+        label for label in labels if label == labels[0] or study.arms[study.arm(label)].method != "dense"
+    ][:7]
 
 
 def by_position(study: DocumentStudy) -> FigureView:
     """Right answers by the place of the document with the answer (Figure 6)."""
     title = "Does it matter where the document with the answer stands?"
     columns = ("arm", "position of the answer’s document", "right", "of", "share", "95% from", "95% to")
-    labels = _compared(study)
+    labels = _line_arms(study)
     if not labels:
         return empty_view("documents_position", title, NOT_RUN, columns)
     drawing, rows = _lines(study, labels, study.position, "position of the document with the answer")
@@ -169,8 +169,8 @@ def by_position(study: DocumentStudy) -> FigureView:
 
 def _slope(study: DocumentStudy, label: str) -> float:
     """Share in the second half of the documents minus that in the first."""
-    late = study.position * 2 > study.documents
-    (a, n, *_), (b, m, *_) = study.share(label, late), study.share(label, ~late)
+    second_half = study.position * 2 > study.documents
+    (a, n, *_), (b, m, *_) = study.share(label, second_half), study.share(label, ~second_half)
     return a / max(1, n) - b / max(1, m)
 
 
@@ -182,7 +182,7 @@ def by_documents(study: DocumentStudy) -> FigureView:
     """Right answers by how many documents there are."""
     title = "Do more documents make it harder?"
     columns = ("arm", "documents", "right", "of", "share", "95% from", "95% to")
-    labels = _compared(study)
+    labels = _line_arms(study)
     if not labels:
         return empty_view("documents_number", title, NOT_RUN, columns)
     drawing, rows = _lines(study, labels, study.documents, "documents in the prompt")
@@ -207,24 +207,13 @@ def compression(study: DocumentStudy) -> FigureView:
             "documents_compression", title, "No weights trained on compressed documents were asked.", columns
         )
     plain = [a for a in study.arms if a.compression == "none" and a.adapted and a.method != "dense"]
-    every = [a for a in plain if study.share(a.label)[1]] + arms
-    rows = []
-    for arm in every:
-        good, seen, low, high = study.share(arm.label)
-        rows.append(
-            (
-                arm.label,
-                arm.compression,
-                arm.rate,
-                good,
-                seen,
-                round(good / seen, 4),
-                round(low, 4),
-                round(high, 4),
-            )
-        )
+    plotted = [a for a in plain if study.share(a.label)[1]] + arms
+    rows: list[tuple[Any, ...]] = []
+    for arm in plotted:
+        good, n, low, high = study.share(arm.label)
+        rows.append((arm.label, arm.compression, arm.rate, good, n, *_rounded((good / n, low, high))))
     colours = {"none": METHOD_COLOURS[0], "drop": METHOD_COLOURS[1], "anchors": METHOD_COLOURS[4]}
-    drawing = _bars(study, [a.label for a in every], [colours[a.compression] for a in every])
+    drawing = _bars(study, [a.label for a in plotted], [colours[a.compression] for a in plotted])
     best = max((r for r in rows if r[1] != "none"), key=lambda r: r[5])
     finding = (
         f"Best of the compressed: {best[0]} answers {percent(best[5], 1)} with {percent(best[2], 1)} of the "
@@ -252,7 +241,7 @@ def speed(study: DocumentStudy) -> FigureView:
     drawing = figure(330)
     rows = []
     for index, name in enumerate(times.names):
-        loaded = index > 0
+        has_load = index > 0
         middle = times.ttft_ms[index]
         curve(
             drawing, list(times.lengths), middle, name, METHOD_COLOURS[index % 7], size=7,
@@ -262,7 +251,7 @@ def speed(study: DocumentStudy) -> FigureView:
         rows += [
             (
                 name, length, int(times.prompt_tokens[i]), *_times(times, index, i),
-                int(times.loaded_bytes[i]) if loaded else 0,
+                int(times.loaded_bytes[i]) if has_load else 0,
             )
             for i, length in enumerate(times.lengths)
         ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the figures of the offset study look at."""
+"""The selection that the figures of the offset study show."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +14,8 @@ PART_WORDS = ("shared texts", "template text")
 
 @dataclass(frozen=True)
 class Focus:
-    """What the figures look at. ``token`` of the segment, ``prefix`` and ``agent`` (None: the mean of all),
-    ``part``: index into ``PARTS``."""
+    """The selection. ``token``: of the segment; ``prefix``, ``agent``: None for the mean of all; ``part``:
+    index into ``PARTS``."""
 
     token: int = 0
     prefix: int | None = None
@@ -29,7 +29,7 @@ def usual_token(record: OffsetStudy) -> int:
 
 
 def valid_focus(record: OffsetStudy, focus: Focus) -> Focus:
-    """A focus that this record can show."""
+    """The focus, with defaults for what this record does not have."""
     agents = record.approximated.agents if record.approximated else ()
     return Focus(
         focus.token if 0 <= focus.token < len(record.tokens) else usual_token(record),
@@ -37,7 +37,3 @@ def valid_focus(record: OffsetStudy, focus: Focus) -> Focus:
         focus.agent if focus.agent in agents else None,
         focus.part if focus.part in range(len(PARTS)) else 0,
     )
-
-
-def rounded(*values: Any) -> tuple[float | str, ...]:
-    return tuple("" if np.isnan(v) else round(float(v), 6) for v in values)

@@ -6,10 +6,10 @@ import numpy as np
 
 from backend.records.offsets import APPROXIMATIONS, KINDS, OffsetStudy
 from viz.base.figure import FigureView, empty_view, figure
-from viz.base.format import GAP, agent_name, number, percent
+from viz.base.format import GAP, agent_name, number, percent, rounded
 from viz.base.subplots import layer_axes, layer_curve, two_panels
 from viz.base.theme import METHOD_COLOURS, OUTLINE_COLOUR, SLOT_COLOURS
-from viz.studies.offset_focus import PART_WORDS, Array, Focus, rounded
+from viz.studies.offset_focus import PART_WORDS, Array, Focus
 
 PART_COLOURS = (SLOT_COLOURS[4], SLOT_COLOURS[0])
 QUANTILES = (5, 25, 50, 75, 95)
@@ -43,16 +43,16 @@ def distributions(record: OffsetStudy, focus: Focus) -> FigureView:
     layers = samples.keys.shape[0]
     spread_of: dict[tuple[str, int], tuple[float, float]] = {}
     for part, label in enumerate(PART_WORDS):
-        chosen = samples.part == part
+        mask = samples.part == part
         if focus.agent is not None:
-            chosen = chosen & (samples.agent == focus.agent)
-        if not chosen.any():
+            mask = mask & (samples.agent == focus.agent)
+        if not mask.any():
             continue
-        number_of, every = samples.sample[chosen], np.unique(samples.sample[chosen])
+        number_of, numbers = samples.sample[mask], np.unique(samples.sample[mask])
         for axis, kind in zip(("", "2"), KINDS, strict=True):
-            data = getattr(samples, kind)[:, chosen].astype(np.float64)
+            data = getattr(samples, kind)[:, mask].astype(np.float64)
             low, first, middle, third, high = np.percentile(data, QUANTILES, axis=1)
-            means = np.stack([data[:, number_of == i].mean(axis=1) for i in every])
+            means = np.stack([data[:, number_of == i].mean(axis=1) for i in numbers])
             drawing.add_box(
                 x=np.arange(layers),
                 lowerfence=low,
@@ -73,7 +73,7 @@ def distributions(record: OffsetStudy, focus: Focus) -> FigureView:
             between = means.std(axis=0)
             spread_of[kind, part] = (float(data[-1].mean()), float(between[-1] / max(data[-1].mean(), 1e-12)))
             rows += [
-                (label, kind, layer, int(chosen.sum()),
+                (label, kind, layer, int(mask.sum()),
                  *rounded(*(q[layer] for q in (low, first, middle, third, high))),
                  *rounded(data[layer].mean(), between[layer]))
                 for layer in range(layers)
@@ -106,7 +106,7 @@ QUESTIONS = {
 }
 
 
-def approximated(record: OffsetStudy, focus: Focus, which: str) -> FigureView:
+def estimate_view(record: OffsetStudy, focus: Focus, which: str) -> FigureView:
     """Fig. A.12: estimated against real, by layer: ``cosine``, ``cache_cosine`` or ``error``."""
     title, unit = QUESTIONS[which]
     columns = ("estimate", "agent", "text", "kind", "layer", unit, "real offset (L2)", "tokens")
@@ -162,24 +162,24 @@ def _ranking(names: tuple[str, ...], mean: Array, real: Array, which: str) -> st
         scale = real if which == "error" else np.ones_like(real)
         share = (mean / scale)[:, :, 1:].reshape(len(names), -1)
         score = np.nansum(share, axis=1) / (~np.isnan(share)).sum(axis=1)
-    known = {
+    scores = {
         name: float(value)
         for name, value in zip(names, score, strict=True)
         if name not in ("plain", "oracle") and not np.isnan(value)
     }
-    order = sorted(known, key=lambda name: known[name] if which == "error" else -known[name])
+    order = sorted(scores, key=lambda name: scores[name] if which == "error" else -scores[name])
     if which == "error":
-        ranked = ", ".join(f"{APPROXIMATIONS.get(n, n)} {100 * known[n]:.0f}{GAP}%" for n in order)
-        return f"What is left of the true offset, from best to worst: {ranked}."
-    ranked = ", ".join(f"{APPROXIMATIONS.get(n, n)} {number(known[n], 2)}" for n in order)
-    return f"From best to worst, over all layers but the first: {ranked}."
+        ranking = ", ".join(f"{APPROXIMATIONS.get(n, n)} {100 * scores[n]:.0f}{GAP}%" for n in order)
+        return f"What is left of the true offset, from best to worst: {ranking}."
+    ranking = ", ".join(f"{APPROXIMATIONS.get(n, n)} {number(scores[n], 2)}" for n in order)
+    return f"From best to worst, over all layers but the first: {ranking}."
 
 
 def _how(record: OffsetStudy, focus: Focus, which: str) -> str:
     estimates = record.approximated
     assert estimates is not None
-    here = [i for i, agent in enumerate(estimates.agents) if focus.agent in (None, agent)]
-    compared, left = (int(x[here, focus.part].sum()) for x in (estimates.tokens, estimates.unmatched))
+    agents = [i for i, agent in enumerate(estimates.agents) if focus.agent in (None, agent)]
+    counted, unmatched = (int(x[agents, focus.part].sum()) for x in (estimates.tokens, estimates.unmatched))
     aid = {
         "cosine": "1: the estimate points exactly where the real offset does; 0: no relation or no estimate.",
         "cache_cosine": "1: the corrected cache points exactly where the full read’s does.",
@@ -187,8 +187,8 @@ def _how(record: OffsetStudy, focus: Focus, which: str) -> str:
     }[which]
     return (
         f"{aid} Each request is estimated from the {len(record.request.values) - 1} others, whatever the "
-        f"gate would say; {PART_WORDS[focus.part]}, {_who(record, focus)}: {compared:,} tokens"
-        + (f", {left:,} more had no anchor as long." if left else ".")
+        f"gate would say; {PART_WORDS[focus.part]}, {_who(record, focus)}: {counted:,} tokens"
+        + (f", {unmatched:,} more had no anchor as long." if unmatched else ".")
     )
 
 

@@ -1,4 +1,4 @@
-"""What the context adds to a text's KV, token by token and head by head (KVCOMM, Fig. 1)."""
+"""Offsets of a text by token and by head (KVCOMM, Fig. 1)."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ from markupsafe import Markup
 
 from backend.records.offsets import KINDS, OffsetStudy
 from viz.base.figure import FigureView, colour_bar, figure
-from viz.base.format import clip, number, percent, plot_text, visible
+from viz.base.format import clip, number, percent, plot_text, rounded, visible
 from viz.base.html import render
 from viz.base.subplots import band, layer_axes, layer_curve, two_panels
 from viz.base.theme import MAGNITUDE, OUTLINE_COLOUR, SLOT_COLOURS
-from viz.studies.offset_focus import PART_WORDS, Array, Focus, rounded, valid_focus
-from viz.studies.offset_samples import approximated, distributions
+from viz.studies.offset_focus import PART_WORDS, Array, Focus, valid_focus
+from viz.studies.offset_samples import distributions, estimate_view
 
 __all__ = ["PART_WORDS", "Focus", "tokens_html", "valid_focus", "views"]
 
@@ -29,9 +29,9 @@ def views(record: OffsetStudy, focus: Focus) -> tuple[FigureView, ...]:
         token_map(record, focus),
         head_map(record, focus),
         distributions(record, focus),
-        approximated(record, focus, "cosine"),
-        approximated(record, focus, "cache_cosine"),
-        approximated(record, focus, "error"),
+        estimate_view(record, focus, "cosine"),
+        estimate_view(record, focus, "cache_cosine"),
+        estimate_view(record, focus, "error"),
     )
 
 
@@ -55,12 +55,15 @@ def by_layer(record: OffsetStudy, focus: Focus) -> FigureView:
     layers = record.keys.shape[1]
     name = f"“{token_text(record, focus.token)}”, token {focus.token}"
     for axis, kind, norm in zip(("", "2"), KINDS, (record.key_norm, record.value_norm), strict=True):
-        offset, own = _whole(getattr(record, kind)), _whole(norm)  # (prefixes, layers, tokens), (layers, ...)
-        for label, one, length, colour, dash in (
-            (name, offset[:, :, focus.token], own[:, focus.token], CHOSEN, "solid"),
-            ("mean of the whole text", offset.mean(axis=2), own.mean(axis=1), OUTLINE_COLOUR, "dash"),
+        offset, base = (
+            _whole(getattr(record, kind)),
+            _whole(norm),
+        )  # (prefixes, layers, tokens), (layers, ...)
+        for label, norms, length, colour, dash in (
+            (name, offset[:, :, focus.token], base[:, focus.token], CHOSEN, "solid"),
+            ("mean of the whole text", offset.mean(axis=2), base.mean(axis=1), OUTLINE_COLOUR, "dash"),
         ):
-            middle, half = one.mean(axis=0), one.std(axis=0)
+            middle, half = norms.mean(axis=0), norms.std(axis=0)
             band(drawing, axis, np.maximum(0, middle - half), middle + half, colour, 0.18)
             layer_curve(drawing, axis, middle, label, colour, dash=dash)
             rows += [
@@ -69,8 +72,8 @@ def by_layer(record: OffsetStudy, focus: Focus) -> FigureView:
             ]
             if colour == CHOSEN:
                 spread[kind] = float(half[-1] / max(middle[-1], 1e-12))
-                last = (float(middle[-1]), float(middle[-1] / length[-1]))
-                spread[f"{kind} last"], spread[f"{kind} share"] = last
+                final = (float(middle[-1]), float(middle[-1] / length[-1]))
+                spread[f"{kind} last"], spread[f"{kind} share"] = final
     layer_axes(drawing, layers, "offset (L2)")
     finding = (
         f"At the last layer the context moves the keys of {name} by {number(spread['keys last'], 2)} "
@@ -102,17 +105,17 @@ def similar_tokens(record: OffsetStudy, focus: Focus) -> FigureView:
         ("unmoved", "", ", not aligned", "dot"),
         ("values", "2", "", "solid"),
     ):
-        own = _whole(getattr(record, kind))[:, :, token]
-        for index, one in enumerate((own, getattr(twins, kind)[:, :, token].astype(np.float64))):
+        sizes = _whole(getattr(record, kind))[:, :, token]
+        for index, norms in enumerate((sizes, getattr(twins, kind)[:, :, token].astype(np.float64))):
             name = f"“{texts[index]}”{label}"
             layer_curve(
-                drawing, axis, one.mean(axis=0), name, (CHOSEN, SIMILAR)[index], dash=dash,
+                drawing, axis, norms.mean(axis=0), name, (CHOSEN, SIMILAR)[index], dash=dash,
                 symbol=("circle", "diamond")[index],
             )  # fmt: skip
-            what = {"keys": "keys, aligned", "unmoved": "keys, not aligned"}.get(kind, kind)
-            middle, half = one.mean(axis=0), one.std(axis=0)
+            side = {"keys": "keys, aligned", "unmoved": "keys, not aligned"}.get(kind, kind)
+            middle, half = norms.mean(axis=0), norms.std(axis=0)
             rows += [
-                (texts[index], what, layer, *rounded(middle[layer], half[layer])) for layer in range(layers)
+                (texts[index], side, layer, *rounded(middle[layer], half[layer])) for layer in range(layers)
             ]
             last[kind, index] = float(middle.mean())
     layer_axes(drawing, layers, "offset (L2)")

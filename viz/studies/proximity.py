@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from backend.records.proximity import BINS, Correlation, ProximityRecord
 from viz.base.figure import FigureView, Panel, figure, interval
-from viz.base.format import clip, number, plot_text, visible
+from viz.base.format import clip, number, plot_text, rounded, visible
 from viz.base.html import html, table
 from viz.base.subplots import band, layer_axes, layer_curve, two_panels
 from viz.base.theme import METHOD_COLOURS, SLOT_COLOURS
@@ -37,7 +37,7 @@ def _fields(offsets: bool) -> tuple[str, str]:
 
 def distances(record: ProximityRecord, *, offsets: bool) -> FigureView:
     """(a), (c): distances by layer, for near, mid and far pairs: mean and middle half."""
-    what = "offsets" if offsets else "KV"
+    topic = "offsets" if offsets else "KV"
     columns = ("pairs", "kind", "layer", "mean distance", "lower quartile", "upper quartile")
     drawing = figure(330)
     two_panels(drawing)
@@ -73,14 +73,14 @@ def distances(record: ProximityRecord, *, offsets: bool) -> FigureView:
         + "Lines are means, bands the middle half."
     )
     title = "Do similar tokens need similar corrections?" if offsets else "Do similar tokens have similar KV?"
-    return FigureView(f"proximity_{what.lower()}", title, how, finding, drawing, columns, tuple(rows))
+    return FigureView(f"proximity_{topic.lower()}", title, how, finding, drawing, columns, tuple(rows))
 
 
 def _reading(correlation: Correlation, name: str) -> str:
-    known = ~np.isnan(correlation.rho)
-    if not known.any():
+    defined = ~np.isnan(correlation.rho)
+    if not defined.any():
         return f"{name}: undefined at every layer"
-    rho = correlation.rho[known]
+    rho = correlation.rho[defined]
     return f"{name}: {number(float(rho.min()), 2)} to {number(float(rho.max()), 2)}"
 
 
@@ -93,20 +93,14 @@ def correlation(record: ProximityRecord, *, offsets: bool) -> FigureView:
     readings = []
     for index, (name, label) in enumerate(zip(_fields(offsets), ("keys", "values"), strict=True)):
         coefficients = record.correlations[name]
+        curves = (coefficients.rho, coefficients.low, coefficients.high)
         readings.append(_reading(coefficients, label))
         layer_curve(
             drawing, None, coefficients.rho, label, METHOD_COLOURS[(1, 6)[index]],
             dash=("solid", "dash")[index], symbol=("circle", "diamond")[index],
-            error_y=interval(coefficients.rho, coefficients.low, coefficients.high),
+            error_y=interval(*curves),
         )  # fmt: skip
-        rows += [
-            (
-                label,
-                layer,
-                *(_plain(v[layer]) for v in (coefficients.rho, coefficients.low, coefficients.high)),
-            )
-            for layer in range(layers)
-        ]
+        rows += [(label, layer, *rounded(*(curve[layer] for curve in curves))) for layer in range(layers)]
     drawing.add_hline(y=0, line={"width": 1, "dash": "dot", "color": "#8b95a1"})
     drawing.update_layout(
         xaxis={"title": "layer", "range": [-0.3, layers - 0.7], "dtick": 1 if layers <= 16 else None},
@@ -129,7 +123,7 @@ def correlation(record: ProximityRecord, *, offsets: bool) -> FigureView:
 
 def points(record: ProximityRecord, *, offsets: bool) -> FigureView:
     """The last layer's pairs, one point each: what the correlation there sums up."""
-    what = "offsets" if offsets else "KV"
+    topic = "offsets" if offsets else "KV"
     drawing = figure(330)
     two_panels(drawing)
     rows: list[tuple[Any, ...]] = []
@@ -159,21 +153,21 @@ def points(record: ProximityRecord, *, offsets: bool) -> FigureView:
             for i in range(len(last))
         ]
     x = {"title": "distance of embeddings (L2)"}
-    drawing.update_layout(xaxis=x, xaxis2=x, yaxis={"title": f"distance of {what} (L2)"})
-    columns = ("kind", "pair", "distance of embeddings (L2)", f"distance of {what} (L2)")
+    drawing.update_layout(xaxis=x, xaxis2=x, yaxis={"title": f"distance of {topic} (L2)"})
+    columns = ("kind", "pair", "distance of embeddings (L2)", f"distance of {topic} (L2)")
     finding = f"Spearman’s rho of these points: {' and '.join(readings)}."
     how = "Each point is a pair of tokens at the last layer. A cloud without a slope is a rho near 0."
-    title = f"Which points does that coefficient sum up ({what}, last layer)?"
-    return FigureView(f"proximity_points_{what.lower()}", title, how, finding, drawing, columns, tuple(rows))
+    title = f"Which points does that coefficient sum up ({topic}, last layer)?"
+    return FigureView(f"proximity_points_{topic.lower()}", title, how, finding, drawing, columns, tuple(rows))
 
 
 def bound(record: ProximityRecord) -> FigureView:
     """Proposition 1's right side beside what was measured."""
     columns = ("layer", "mean distance of keys", "mean bound", "bound over distance")
     layers = record.keys.shape[0]
-    measured, limit = record.keys.mean(axis=1), record.bound.mean(axis=1)
+    distance, limit = record.keys.mean(axis=1), record.bound.mean(axis=1)
     drawing = figure(300)
-    for index, (values, label) in enumerate(((measured, "measured"), (limit, "bound of Proposition 1"))):
+    for index, (values, label) in enumerate(((distance, "measured"), (limit, "bound of Proposition 1"))):
         layer_curve(
             drawing, None, values, label, METHOD_COLOURS[(1, 0)[index]], dash=("solid", "dash")[index], size=5
         )
@@ -181,9 +175,9 @@ def bound(record: ProximityRecord) -> FigureView:
         xaxis={"title": "layer", "dtick": 1 if layers <= 16 else None},
         yaxis={"title": "distance of keys (L2, log scale)", "type": "log"},
     )
-    ratio = limit / np.maximum(measured, 1e-12)
+    ratio = limit / np.maximum(distance, 1e-12)
     rows = tuple(
-        (i, round(float(measured[i]), 6), round(float(limit[i]), 6), round(float(ratio[i]), 4))
+        (i, round(float(distance[i]), 6), round(float(limit[i]), 6), round(float(ratio[i]), 4))
         for i in range(layers)
     )
     finding = f"At the last layer the bound lies {number(float(ratio[-1]), 2)} times above the mean distance."
@@ -217,7 +211,3 @@ def _token(text: str, token: np.int64) -> Markup:
     """A token's text, nothing of it hidden, and its id."""
     shown = clip(visible(text), 32) or "(nothing)"
     return html('<q class="kv-token">{}</q> <span class="kv-note">{}</span>', shown, int(token))
-
-
-def _plain(value: np.floating[Any]) -> float | str:
-    return "" if np.isnan(value) else round(float(value), 6)

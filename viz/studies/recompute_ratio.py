@@ -54,18 +54,18 @@ def by_ratio(record: BlendStudy, kind: str) -> FigureView:
     for axis, mask in zip(("", "2"), masks, strict=False):
         for index, choice in enumerate(record.request.choices):
             mean, low, high = record.mean(kind, choice, mask)
-            drawn = _plottable(mean, log)
+            plotted = _plottable(mean, log)
             curve(
-                drawing, list(ratios), drawn, NAMES[choice], METHOD_COLOURS[1 + index], axis=axis,
+                drawing, list(ratios), plotted, NAMES[choice], METHOD_COLOURS[1 + index], axis=axis,
                 symbol=SYMBOLS[index], hover="share %{x}: %{y:.4g}",
-                error_y=interval(drawn, _plottable(low, log), _plottable(high, log)),
+                error_y=interval(plotted, _plottable(low, log), _plottable(high, log)),
             )  # fmt: skip
             steps = (np.full(1, np.nan), *record.steps(kind, choice, mask)[1:])
             rows += [
                 (NAMES[choice], mask, ratio, *map(_plain, (mean[i], low[i], high[i])), _falls(i, steps[2]))
                 for i, ratio in enumerate(ratios)
             ]
-    unit, what = KINDS[kind]
+    unit, label = KINDS[kind]
     x = {"title": "share of tokens computed again", "range": [-0.03, 1.03]}
     scale = LOG if log else {"rangemode": "tozero"}
     drawing.update_layout(xaxis=x, yaxis={"title": unit + ", log scale" * log} | scale)
@@ -77,17 +77,15 @@ def by_ratio(record: BlendStudy, kind: str) -> FigureView:
         "kl": "Does computing more tokens again bring the next token nearer to the full read?",
         "chosen": "Are the tokens that were computed again right?",
     }[kind]
-    copied = {"keys": record.copied_keys, "values": record.copied_values, "kl": record.copied_kl}.get(kind)
-    base = (
-        "" if copied is None else f" Copying and repositioning alone has {number(float(copied.mean()), 3)}."
-    )
+    bare = {"keys": record.copied_keys, "values": record.copied_values, "kl": record.copied_kl}.get(kind)
+    base = "" if bare is None else f" Copying and repositioning alone has {number(float(bare.mean()), 3)}."
     how = (
         f"Means over {plural(len(record.prompt_tokens), 'prompt')} with 95% intervals, which say nothing of "
         "the pairing: the table says where a step to the next share falls with certainty." + base
     ) + f" What is under {TINY:g} nats is drawn there." * log
     columns = ("choice", "mask", "share", unit, "95% from", "95% to", "falls from the share before")
     return FigureView(
-        f"blend_{kind}", title, how, _finding(record, kind, what), drawing, columns, tuple(rows)
+        f"blend_{kind}", title, how, _finding(record, kind, label), drawing, columns, tuple(rows)
     )
 
 
@@ -127,20 +125,20 @@ def by_work(record: BlendStudy) -> FigureView:
     return FigureView("blend_work", title, how, finding, drawing, columns, tuple(rows))
 
 
-def _finding(record: BlendStudy, kind: str, what: str) -> str:
+def _finding(record: BlendStudy, kind: str, label: str) -> str:
     """Both masks at the share where they differ most, under the first choice."""
     choice, masks = record.request.choices[0], record.request.masks
     means = [record.mean(kind, choice, mask)[0] for mask in masks]
     if len(masks) == 1 or np.isnan(means[0] - means[1]).all():
-        known = means[0][~np.isnan(means[0])]
-        if not len(known):
+        line = means[0][~np.isnan(means[0])]
+        if not len(line):
             return "Nothing was computed again."
-        return f"{NAMES[choice]}, {what}: from {number(float(known[0]), 3)} to {number(float(known[-1]), 3)}."
+        return f"{NAMES[choice]}, {label}: from {number(float(line[0]), 3)} to {number(float(line[-1]), 3)}."
     widest = int(np.nanargmax(np.abs(means[1] - means[0])))
     values = " and ".join(
         f"{number(float(m[widest]), 3)} under the {MASK_WORDS[k]}" for m, k in zip(means, masks, strict=True)
     )
-    return f"{NAMES[choice]}, {what}: at share {record.request.ratios[widest]:g} the error is {values}."
+    return f"{NAMES[choice]}, {label}: at share {record.request.ratios[widest]:g} the error is {values}."
 
 
 def _falls(index: int, high: np.ndarray[Any, Any]) -> str:

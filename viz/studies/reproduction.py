@@ -1,5 +1,5 @@
-"""A paper's figure with our measurements, from the saved report of a reproduction: as a figure of the page,
-and as an SVG for documents, drawn without a browser."""
+"""A paper's figure with our measurements, from a reproduction's saved report: as a figure of the page, and as
+an SVG for documents."""
 
 import itertools
 import math
@@ -39,14 +39,14 @@ class Curve:
 
 
 def curves(report: Mapping[str, Any]) -> list[Curve]:
-    """What is drawn of a report; columns that were not measured are left out."""
-    wanted = report["picture"]
+    """The curves of a report, without columns that were not measured."""
+    picture = report["picture"]
     out = []
-    for index, title in enumerate(wanted["columns"]):
+    for index, title in enumerate(picture["columns"]):
         column = next(i for i, c in enumerate(report["columns"]) if c["title"] == title)
         points = tuple(
             (place, value["value"], value["low"], value["high"])
-            for place, line in zip(wanted["places"], report["lines"], strict=True)
+            for place, line in zip(picture["places"], report["lines"], strict=True)
             if place is not None and (value := line["ours"][column])
         )
         if points:
@@ -59,9 +59,9 @@ def axis_value(value: float, percent: bool) -> str:
     return f"{100 * value:.0f}%" if percent else number(value)
 
 
-def finding(drawn: Sequence[Curve]) -> str:
+def finding(lines: Sequence[Curve]) -> str:
     """Every curve's first and last point, in a sentence."""
-    ends = [(curve, curve.points[0][1], curve.points[-1][1]) for curve in drawn]
+    ends = [(curve, curve.points[0][1], curve.points[-1][1]) for curve in lines]
     parts = [
         f"{c.name} {axis_value(first, c.percent)} and {axis_value(last, c.percent)}"
         for c, first, last in ends
@@ -71,26 +71,26 @@ def finding(drawn: Sequence[Curve]) -> str:
 
 def view(report: Mapping[str, Any]) -> FigureView:
     """The figure as the page draws figures."""
-    drawn, axes = curves(report), report["picture"]
+    lines, axes = curves(report), report["picture"]
     drawing = figure(400)
-    for at, curve in enumerate(drawn):
+    for at, curve in enumerate(lines):
         x, y, low, high = zip(*curve.points, strict=True)
-        aside = (at - (len(drawn) - 1) / 2) * 0.05 * _step(x)  # so that bars do not hide each other
+        aside = (at - (len(lines) - 1) / 2) * 0.05 * _step(x)  # so that bars do not hide each other
         subplots.curve(
             drawing, [place + aside for place in x], y, curve.name, METHOD_COLOURS[curve.index], size=7,
             dash=DASHES[curve.index], symbol=SYMBOLS[curve.index], customdata=x, hover="%{customdata}: %{y}",
             error_y=interval(y, low, high),
         )  # fmt: skip
-    percent = any(curve.percent for curve in drawn)
+    percent = any(curve.percent for curve in lines)
     drawing.update_layout(
         xaxis={"title": plot_text(axes["x"])},
         yaxis={"title": plot_text(axes["y"]), "range": [0, 1.02] if percent else None, "rangemode": "tozero"}
         | ({"tickformat": ".0%"} if percent else {}),
     )
-    rows = tuple((curve.name, *point) for curve in drawn for point in curve.points)
+    rows = tuple((curve.name, *point) for curve in lines for point in curve.points)
     how = f"{report['setting_ours']}. Bars are 95% intervals, where there are any."
     columns = (report["picture"]["y"], report["picture"]["x"], "value", "95% from", "95% to")
-    return FigureView(report["name"], report["asks"], how, finding(drawn), drawing, columns, rows)
+    return FigureView(report["name"], report["asks"], how, finding(lines), drawing, columns, rows)
 
 
 def _step(places: Sequence[float]) -> float:
@@ -99,31 +99,32 @@ def _step(places: Sequence[float]) -> float:
 
 def ticks(top: float) -> list[float]:
     """Round numbers from 0 to at least ``top``, at most :data:`MOST_TICKS` steps."""
-    least = max(top, 1e-9) / MOST_TICKS
-    ten = 10.0 ** math.floor(math.log10(least))
-    step = next(m * ten for m in (1, 2, 5, 10) if m * ten >= least * (1 - 1e-9))
+    step_size = max(top, 1e-9) / MOST_TICKS
+    ten = 10.0 ** math.floor(math.log10(step_size))
+    step = next(m * ten for m in (1, 2, 5, 10) if m * ten >= step_size * (1 - 1e-9))
     return [i * step for i in range(math.ceil(top / step - 1e-9) + 1)]
 
 
 def svg(report: Mapping[str, Any]) -> str:
     """The figure as an SVG file that reads on a light and on a dark page."""
-    drawn, axes = curves(report), report["picture"]
-    places = sorted({x for curve in drawn for x, *_ in curve.points})
-    percent = any(curve.percent for curve in drawn)
-    heights = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0] if percent else ticks(max(_tops(drawn), default=1.0))
+    lines, axes = curves(report), report["picture"]
+    places = sorted({x for curve in lines for x, *_ in curve.points})
+    percent = any(curve.percent for curve in lines)
+    tops = [y if high is None else max(y, high) for curve in lines for _, y, _, high in curve.points]
+    heights = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0] if percent else ticks(max(tops, default=1.0))
     margin = (places[-1] - places[0]) * 0.04 or 1.0
-    left, right = places[0] - margin, places[-1] + margin
+    start, end = places[0] - margin, places[-1] + margin
 
     def across(x: float) -> float:
-        return LEFT + (x - left) / (right - left) * (WIDTH - LEFT - RIGHT)
+        return LEFT + (x - start) / (end - start) * (WIDTH - LEFT - RIGHT)
 
     def up(y: float) -> float:
         return HEIGHT - BOTTOM - y / heights[-1] * (HEIGHT - TOP - BOTTOM)
 
     parts: list[Markup] = [*_axes(axes, places, heights, percent, across, up)]
-    barred = any(low is not None for curve in drawn for _, _, low, _ in curve.points)
-    for at, curve in enumerate(drawn):
-        aside = (at - (len(drawn) - 1) / 2) * 4 * barred  # bars beside each other, not over
+    has_bars = any(low is not None for curve in lines for _, _, low, _ in curve.points)
+    for at, curve in enumerate(lines):
+        aside = (at - (len(lines) - 1) / 2) * 4 * has_bars  # keeps bars apart
         parts += _curve(
             curve, [(across(x) + aside, up(y), low, high) for x, y, low, high in curve.points], up
         )
@@ -138,15 +139,11 @@ def svg(report: Mapping[str, Any]) -> str:
         width=WIDTH,
         height=HEIGHT,
         asks=report["asks"],
-        finding=finding(drawn),
+        finding=finding(lines),
         style=STYLE,
         parts=joined(parts, "\n"),
     )
     return str(drawing)
-
-
-def _tops(drawn: Sequence[Curve]) -> list[float]:
-    return [y if high is None else max(y, high) for curve in drawn for _, y, _, high in curve.points]
 
 
 def _axes(
@@ -170,8 +167,8 @@ def _axes(
     for x in places:
         yield _text(across(x), HEIGHT - BOTTOM + 18, f"{x:g}")
     yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, axes["x"])
-    turned = f"translate(14 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)"
-    yield html('<g transform="{}">{}</g>', turned, _text(0, 0, axes["y"]))
+    rotation = f"translate(14 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)"
+    yield html('<g transform="{}">{}</g>', rotation, _text(0, 0, axes["y"]))
 
 
 def _text(x: float, y: float, text: str, anchor: str = "middle") -> Markup:

@@ -21,19 +21,19 @@ LABEL = 44  # characters of a cell's name in a figure
 
 
 def views(swept: Swept) -> tuple[FigureView | Panel, ...]:
-    """Right answers or scores, answers as dense, what came from a cache, the first token, the table, and
-    where something other than dense is compared with, that too."""
-    known = any(line.accuracy.of for line in swept.lines)
+    """Right answers or scores, answers as dense, tokens from a cache, the first token, the table, and
+    comparisons with other baselines than dense."""
+    any_accuracy = any(line.accuracy.of for line in swept.lines)
     figures: tuple[FigureView | Panel, ...] = (
-        *([right(swept)] if known or not swept.graded else []),
+        *([right(swept)] if any_accuracy or not swept.graded else []),
         *([score(swept)] if swept.graded else []),
         as_dense(swept),
         cached(swept),
         sooner(swept),
         Panel("sweep_table", TABLE, table_html(swept)),
     )
-    between = others_html(swept)
-    return (*figures, Panel("sweep_between", BETWEEN, between)) if between else figures
+    comparisons = others_html(swept)
+    return (*figures, Panel("sweep_between", BETWEEN, comparisons)) if comparisons else figures
 
 
 TABLE = "Every method in every cell"
@@ -190,11 +190,11 @@ def _dots(
     """One row for each method, cell under cell, each under its name where there are several."""
     looks = styles(swept)
     cells = [list(group) for _, group in groupby(swept.lines, key=lambda line: line.cell)]
-    shown = cells[:MOST_CELLS]
+    drawn = cells[:MOST_CELLS]
     places: list[tuple[float, str]] = []
     points: dict[str, list[tuple[float, SweepLine, Share]]] = {}
     at = 0.0
-    for lines in shown:
+    for lines in drawn:
         if len(cells) > 1:
             places.append((at, f"<b>{plot_text(clip(lines[0].label, LABEL))}</b>"))
             at += 1
@@ -205,25 +205,25 @@ def _dots(
         at += 0.4
     drawing = figure(int(70 + 22 * at), margin={"l": 8, "r": 20, "t": 8})
     for method, dots in points.items():
-        known = [(y, line, s) for y, line, s in dots if s.of and math.isfinite(s.value)]
-        if not known:
+        marks = [(y, line, s) for y, line, s in dots if s.of and math.isfinite(s.value)]
+        if not marks:
             continue
         look = looks[method]
         drawing.add_scatter(
-            x=[s.value for _, _, s in known],
-            y=[y for y, _, _ in known],
+            x=[s.value for _, _, s in marks],
+            y=[y for y, _, _ in marks],
             mode="markers",
             name=plot_text(look.name),
             marker={"color": look.colour, "symbol": look.symbol, "size": 9},
-            customdata=[[plot_text(line.label), s.of] for _, line, s in known],
+            customdata=[[plot_text(line.label), s.of] for _, line, s in marks],
             hovertemplate=f"{plot_text(look.name)}<br>%{{customdata[0]}}<br>"
             f"%{{x:{'.1%' if share else '.2f'}}}, %{{customdata[1]}} problems<extra></extra>",
             showlegend=False,
-            error_x=share_bars([s for _, _, s in known], color=look.colour),
+            error_x=share_bars([s for _, _, s in marks], color=look.colour),
         )  # fmt: skip
     drawing.update_layout(
         yaxis={
-            "tickmode": "array", "tickvals": [y for y, _ in places], "ticktext": [said for _, said in places],
+            "tickmode": "array", "tickvals": [y for y, _ in places], "ticktext": [name for _, name in places],
             "range": [at - 0.3, -0.7], "showgrid": False, "ticks": "", "showline": False,
         },
         xaxis={"title": axis}
@@ -267,8 +267,8 @@ def _p(value: float | None, corrected: float | None) -> str | Markup:
     """As measured, and under it after the correction."""
     if value is None or corrected is None:
         return "-"
-    one, other = ("<0.001" if p < 0.001 else f"{p:.3f}" for p in (value, corrected))
-    return html("{} <small>Holm {}</small>", one, other)
+    first, second = ("<0.001" if p < 0.001 else f"{p:.3f}" for p in (value, corrected))
+    return html("{} <small>Holm {}</small>", first, second)
 
 
 def table_html(swept: Swept) -> Markup:
@@ -290,7 +290,7 @@ def table_html(swept: Swept) -> Markup:
                 looks[x.method].name, x.counted, _share(x.accuracy), *(_middle(x.score, 3) for _ in scored),
                 _share(x.as_dense), *(_share(x.to_none) for _ in judged), _share(x.tokens),
                 _middle(x.ttft_ms, 1), _middle(x.ttft_ratio, 2, "×"),
-                *_parted(against.get((x.cell, x.method))),
+                *_tests(against.get((x.cell, x.method))),
             )
             for x in lines
         ]  # fmt: skip
@@ -306,17 +306,17 @@ def table_html(swept: Swept) -> Markup:
 
 
 def others_html(swept: Swept) -> Markup:
-    """Comparisons with what is not dense, baseline by baseline, what cannot be compared; empty without."""
+    """Comparisons with other baselines than dense, and what cannot be compared; empty without any."""
     tests = swept.against_others
     if not tests and not swept.compared.left_out:
         return Markup()
     looks, sure = styles(swept), _clear(tests)
-    judged = sum(x.right_p is not None for x in tests)
-    finding = f"In {plural(judged, 'test')} no difference in what is right is clear."
+    count = sum(x.right_p is not None for x in tests)
+    finding = f"In {plural(count, 'test')} no difference in what is right is clear."
     if sure:
         most = sure[0]
         finding = (
-            f"{len(sure)} of {plural(judged, 'test')} are clear. Most: {_line_name(swept, most)} lost "
+            f"{len(sure)} of {plural(count, 'test')} are clear. Most: {_line_name(swept, most)} lost "
             f"{most.only_other} that {most.against} had right, and won {most.only_mine}."
         )
     groups = [
@@ -324,8 +324,8 @@ def others_html(swept: Swept) -> Markup:
             f"against {against}",
             [
                 (
-                    x.label, looks[x.method].name, x.pairs, *_parted(x)[:2], _middle(x.ttft_ratio, 2, "×"),
-                    _parted(x)[2],
+                    x.label, looks[x.method].name, x.pairs, *_tests(x)[:2], _middle(x.ttft_ratio, 2, "×"),
+                    _tests(x)[2],
                 )
                 for x in same_baseline
             ],
@@ -336,7 +336,7 @@ def others_html(swept: Swept) -> Markup:
     paragraph = html('<p class="kv-finding">{}</p>', finding) + table(head, groups, row_heads=True)
     return (
         (paragraph if tests else Markup())
-        + joined(html('<p class="kv-help">{}</p>', why) for why in swept.compared.left_out)
+        + joined(html('<p class="kv-help">{}</p>', note) for note in swept.compared.left_out)
         + Markup(
             '<p class="kv-how">Each line beside the one that is the same in everything but what is named, '
             "problem by problem. Lost / won: problems that just the other, or just this one, has right. "
@@ -345,9 +345,9 @@ def others_html(swept: Swept) -> Markup:
     )
 
 
-def _parted(test: Comparison | None) -> tuple[str, str, str]:
+def _tests(test: Comparison | None) -> tuple[str, str, str]:
     """Lost and won, and the two tests."""
     if test is None:
         return "-", "-", "-"
-    parted = "-" if test.right_p is None else f"{test.only_other} / {test.only_mine}"
-    return parted, _p(test.right_p, test.right_holm), _p(test.wilcoxon, test.wilcoxon_holm)
+    counts = "-" if test.right_p is None else f"{test.only_other} / {test.only_mine}"
+    return counts, _p(test.right_p, test.right_holm), _p(test.wilcoxon, test.wilcoxon_holm)

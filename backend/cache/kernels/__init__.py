@@ -1,7 +1,7 @@
 """The reuse path's inner loops: one pass over the bytes, on any device.
 
-:mod:`.mix_and_rotate` and :mod:`.distances` hold what is computed and a vectorised path on torch;
-:mod:`.triton_kernels` the same as Triton kernels, taken on CUDA where Triton is installed.
+:mod:`.mix_and_rotate` and :mod:`.distances` are vectorised in torch; :mod:`.triton_kernels` has the same as
+Triton kernels, used on CUDA if Triton is installed.
 """
 
 from functools import cache
@@ -11,7 +11,7 @@ import torch
 
 
 def triton_on(device: torch.device) -> bool:
-    """Is there a Triton that compiles for this device?"""
+    """Whether Triton kernels can run on this device."""
     return device.type == "cuda" and _installed()
 
 

@@ -8,13 +8,13 @@ from torch import Tensor
 from backend.cache.kernels import triton_on
 from backend.cache.row_arena import ArenaRows
 
-# On a CPU the differences of this many bytes are made at a time, so that they stay in its cache.
+# On a CPU so many bytes of differences are computed at a time, so that they stay in its cache.
 PIECE_BYTES = 1 << 20
 
 
-def kept_in(dtype: torch.dtype, device: torch.device) -> torch.dtype:
-    """The dtype of descriptors, given the embeddings': the same where they are widened on their way into the
-    sum, which loses nothing and halves the bytes of a model in 16 bits; elsewhere fp32."""
+def descriptor_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """The dtype of descriptors for embeddings of ``dtype``: the same if the kernel widens them while it sums,
+    which loses nothing and halves the bytes of a 16-bit model; else fp32."""
     return dtype if triton_on(device) else torch.float32
 
 
@@ -47,7 +47,7 @@ def squared_distances(sample: ArenaRows, anchors: Sequence[ArenaRows]) -> Tensor
 
 
 def even_runs(starts: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Neighbours that lie evenly spaced and upwards, so that one view holds them: (first, count, step)."""
+    """Runs of evenly spaced, ascending starts, each readable as one view: (first, count, step)."""
     first = 0
     while first < len(starts):
         step = max(0, starts[first + 1] - starts[first]) if first + 1 < len(starts) else 0

@@ -1,8 +1,8 @@
 """Base plus weighted offsets, rotated, straight into the cache, in one pass (KVCOMM, Eq. 6 and 7).
 
-Bytes, for u of one span's keys (or values) in all layers and A anchors: the least is (2A + 4)u, every offset
-and the base read once and the cache written once, keys and values each. The torch path comes close: a piece
-of the sum stays in the processor's cache between its steps. The Triton kernel writes nothing else at all.
+Memory traffic, with u bytes of one span's keys (or values) in all layers and A anchors: at least (2A + 4)u,
+for reading every offset and the base and writing the cache, keys and values each. The torch path comes close:
+a piece of the sum stays in the processor's cache between its steps. The Triton kernel writes nothing else.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from backend.cache.kernels.mixture import Mixture
 from backend.cache.kv_cache import KVSegment
 from backend.cache.rope import Rotation
 
-# On a CPU the pass goes over pieces of this many bytes of keys and values: small enough for its cache, and
-# large enough that calls do not count. (1 MiB was a quarter slower; smollm2-135m, 20 anchors, one thread.)
+# On a CPU so many bytes of keys and values are processed at a time: few enough for its cache, and enough that
+# call overhead does not matter. (1 MiB was a quarter slower; smollm2-135m, 20 anchors, one thread.)
 PIECE_BYTES = 1 << 22
 
-# Entries of a row that a CPU sums at a time, so that the sum stays in registers until it is done: up to half
-# as fast again as whole rows.
+# Entries of a row that a CPU sums at a time, so that the sum stays in registers: up to 1.5 times as fast as
+# whole rows.
 SUM_WIDTH = 64
 
 
@@ -38,12 +38,12 @@ def mix_and_rotate(
     """Write a span into the cache.
 
     Args:
-        base: position-free; its first tokens are taken.
+        base: position-free; its first tokens are used.
         mixture: the offsets to add; None adds none.
         positions: (tokens,) to which the keys are rotated.
         rotation: the model's.
-        keys: the cache's place for them, (layers, kv_heads, tokens, head_dim), written.
-        values: the same shape, written.
+        keys: the cache's slice to write, (layers, kv_heads, tokens, head_dim).
+        values: the same for values.
     """
     if triton_on(keys.device):
         from backend.cache.kernels import triton_kernels as fused
@@ -61,13 +61,13 @@ def mix_and_rotate(
         if mixture is None:
             values[:, :, at:to] = value_piece
         else:
-            key_sum, value_sum = mixed(mixture, at, to).permute(1, 2, 3, 0, 4)
+            key_sum, value_sum = weighted_sum(mixture, at, to).permute(1, 2, 3, 0, 4)
             key_piece = key_piece + key_sum
             torch.add(value_piece, value_sum, out=values[:, :, at:to])
         rotation.rotate(key_piece, positions[at:to], keys[:, :, at:to])
 
 
-def mixed(mixture: Mixture, at: int, to: int) -> Tensor:
+def weighted_sum(mixture: Mixture, at: int, to: int) -> Tensor:
     """The weighted offsets of tokens ``[at, to)``, (tokens, *row), in the arena's dtype: one contraction for
     all layers, keys and values."""
     buffer = mixture.arena.buffer
@@ -76,8 +76,8 @@ def mixed(mixture: Mixture, at: int, to: int) -> Tensor:
 
 
 def _by_anchor(mixture: Mixture, at: int, to: int) -> Tensor:
-    """Anchor after anchor onto a sum that stays in the processor's cache, so memory is read in long runs: up
-    to twice as fast as by row. Not for halves, which each step would round."""
+    """Add anchor after anchor to a sum that stays in the processor's cache, so memory is read in long runs:
+    up to twice as fast as by row. Not for 16-bit dtypes, since each step rounds."""
     buffer = mixture.arena.buffer
     rows = [buffer[start + at : start + to].flatten(1) for start in mixture.starts]
     weights = mixture.weights[:, at:to, None].to(buffer.dtype)
@@ -88,8 +88,8 @@ def _by_anchor(mixture: Mixture, at: int, to: int) -> Tensor:
 
 
 def _by_row(mixture: Mixture, at: int, to: int) -> Tensor:
-    """Token after token, all anchors' rows at once and in single precision: up to ten times as fast as a
-    product of matrices for each token where few anchors are mixed."""
+    """Sum all anchors' rows token by token in single precision: with few anchors up to ten times as fast as a
+    matrix product per token."""
     buffer, tokens = mixture.arena.buffer, to - at
     weights = mixture.weights[:, at:to].to(buffer.dtype).t()
     places = row_places(mixture.starts, at, to, buffer.device)
@@ -107,6 +107,6 @@ def _by_row(mixture: Mixture, at: int, to: int) -> Tensor:
 
 
 def row_places(starts: Sequence[int], at: int, to: int, device: torch.device) -> Tensor:
-    """Rows of tokens ``[at, to)`` of each anchor, (tokens, anchors); nothing waits for the device."""
+    """Arena rows of tokens ``[at, to)`` of each anchor, (tokens, anchors); does not wait for the device."""
     first = torch.tensor(starts).to(device, non_blocking=True)
     return first + torch.arange(at, to, device=device)[:, None]

@@ -1,4 +1,4 @@
-"""What is added to a base: rows of one arena of offsets, weighted."""
+"""A weighted sum of offsets from one arena, to add to a base."""
 
 from dataclasses import dataclass
 

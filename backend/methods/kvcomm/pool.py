@@ -126,7 +126,7 @@ class AnchorPool:
         if (weighing.compared, weighing.norm) == ("embedding", "mean") and weighing.approximation != "cosine":
             return self.scores(sample, anchors).sqrt().mean(dim=1)  # the same, and known
         norm: Tensor = sample.descriptor.norm(dim=-1).mean().clamp_min(1e-9)
-        squared = squared_distances(sample.embedded, [a.embedded for a in anchors])
+        squared = squared_distances(sample.features, [a.features for a in anchors])
         return squared.sqrt().mean(dim=1) / norm
 
     def gate(self, sample: Sample, log: SampleLog) -> GateDecision:

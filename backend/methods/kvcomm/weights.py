@@ -89,7 +89,7 @@ def dissimilarities(sample: Sample, anchors: Sequence[Sample], weighing: Weighin
         others = (descriptor(a, weighing)[: sample.tokens] for a in anchors)
         return torch.stack([1 - functional.cosine_similarity(own, x, dim=-1) for x in others])
     if weighing.compared == "embedding":
-        squared = kernels.squared_distances(sample.embedded, [a.embedded for a in anchors])
+        squared = kernels.squared_distances(sample.features, [a.features for a in anchors])
     else:
         squared = torch.stack([squared_distances(own, descriptor(a, weighing)) for a in anchors])
     if weighing.norm != "mean":

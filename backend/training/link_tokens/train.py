@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from backend.base.errors import OptionError
 from backend.base.ranges import check_choice, check_within
-from backend.model.link_tokens import NO_SOFT, Delta, Links, base_hash, kept_tokens, projections, save_links
+from backend.model.link_tokens import NO_SOFT, Delta, Links, base_hash, projections, save_links, select_tokens
 from backend.model.load import LoadedModel
 from backend.training.link_tokens.examples import LEARNT_KINDS, MIXTURES, MOST_DOCUMENTS, Example, draw
 from backend.training.link_tokens.layout import Batch, batch, lay_out
@@ -244,7 +244,7 @@ class Feed:
             for pieces in prompts:
                 for number, (ids, apart) in enumerate(pieces):
                     if apart:
-                        indices = kept_tokens(next(surprisals), links.rate)
+                        indices = select_tokens(next(surprisals), links.rate)
                         pieces[number] = ([ids[i] for i in indices.tolist()], True)
         out = []
         for example, pieces in zip(examples, prompts, strict=True):

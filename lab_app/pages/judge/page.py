@@ -44,7 +44,7 @@ from viz.judge.verdict_grid import (
     grid_html,
     looks_of,
     picks_html,
-    repaired,
+    remedy,
     sentence,
     slot_words,
     tone,
@@ -299,7 +299,7 @@ def card(state: JudgeState) -> str:
     assert state.request is not None
     row, request = state.last_order.row, state.request
     facts = [f"Judged in {milliseconds(row.wall_ms)}, filling the pools included.", *row.notes]
-    repair = repaired(row, request)
+    repair = remedy(row, request)
     if state.gated:
         repair += " " + gate_words(Judged(request, state.last_order.record.model, (row,)))
     return verdict_card(sentence(row, request), tone(row), facts, baseline(row), repair, factline(request))

@@ -12,7 +12,7 @@ from lab_app.pages.tour.steps import Step
 from lab_app.visits.classroom import Room
 from viz.base.format import clip, escape, percent, plural
 from viz.base.glossary import term
-from viz.pages.tour import Told
+from viz.pages.tour import StepFindings
 
 TERM = re.compile(r"\[\[([^\]|]+)(?:\|([^\]]+))?\]\]")
 MOST_VALUE, MOST_VALUES = 600, 1200  # characters of a request's text, and of all its texts
@@ -71,7 +71,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def reveal(
-    step: Step, outcome: Told, guess: str | None, record: RunRecord, live: bool, notes: Sequence[str]
+    step: Step, outcome: StepFindings, guess: str | None, record: RunRecord, live: bool, notes: Sequence[str]
 ) -> str:
     """The run's own sentences beside the prediction."""
     if outcome.choice is None:

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.cache.kernels import distances
-from backend.cache.kernels.mix_and_rotate import mix_and_rotate, mixed
+from backend.cache.kernels.mix_and_rotate import mix_and_rotate, weighted_sum
 from backend.cache.kernels.mixture import Mixture
 from backend.cache.kv_cache import KVSegment
 from backend.cache.rope import LayerRotation, Rotation
@@ -161,7 +161,7 @@ def test_a_sum_of_halves_over_many_anchors_is_rounded_once(dtype: torch.dtype) -
     for rows in kept:
         rows.tensor.copy_(1 + torch.randn(rows.tensor.shape, generator=draw))
     weights = torch.full((64, 5), 1 / 64)  # exact in every dtype
-    found = mixed(Mixture(arena, tuple(rows.start for rows in kept), weights), 1, 5).double()
+    found = weighted_sum(Mixture(arena, tuple(rows.start for rows in kept), weights), 1, 5).double()
     exact = torch.stack([rows.tensor[1:].double() / 64 for rows in kept]).sum(0)
     assert float((found - exact).abs().max() / exact.abs().max()) <= torch.finfo(dtype).eps
 
@@ -203,7 +203,7 @@ def test_descriptors_are_kept_as_the_embeddings_are(widened: bool, monkeypatch: 
     assert kept.dtype == (torch.bfloat16 if widened else torch.float32)
     kv = KVSegment(torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 3, 2), 0, True, "nothing")
     sample = SampleLog("d", 1 << 20).add("text", (3, 1, 4), "", kv, kept)
-    assert sample.embedded.bytes == 3 * table.shape[1] * (2 if widened else 4)
+    assert sample.features.bytes == 3 * table.shape[1] * (2 if widened else 4)
     assert torch.equal(sample.descriptor, table[[3, 1, 4]].float())
     assert sample.descriptor.dtype == torch.float32
 

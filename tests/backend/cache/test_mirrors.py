@@ -22,7 +22,7 @@ def test_at_tolerance_zero_every_bit_comes_back_and_only_changed_blocks_are_kept
     assert torch.equal(kept.restore(master), own)
     wanted = torch.zeros(3, -(-tokens // BLOCK), dtype=torch.bool)
     wanted[2, -1] = True
-    assert torch.equal(kept.kept, wanted)
+    assert torch.equal(kept.mask, wanted)
     last = tokens % BLOCK or BLOCK
     assert kept.bytes == last * 2 * 2 * 4 * 4 + -(-wanted.numel() // 8)
     assert mirror(master, master).bytes == -(-wanted.numel() // 8)

@@ -17,7 +17,7 @@ from backend.cache.offset_packing import AnchorStore, Codec, PackedOffset, pack,
 from backend.cache.row_arena import ArenaOffset, Arenas
 from backend.cache.samples import SMALL, ContextOffset, SampleLog
 from backend.engine.placement import _mixture
-from backend.engine.prefetch import prefetched
+from backend.engine.prefetch import prefetch
 from backend.methods.base import Finished
 from backend.methods.kvcomm.method import KVCommMethod
 from backend.methods.kvcomm.pool import AnchorPool, PoolRules
@@ -103,8 +103,8 @@ def test_small_elements_make_a_small_pack() -> None:
 def test_the_error_told_is_the_error_made() -> None:
     seen = ContextOffset(offset(seed=1), {"prefix 1": offset(seed=2)})
     kept = store(seen, Codec("lossy", 0.5), 1, Arenas(int), seen.placeholder.keys)
-    pairs = [(seen.placeholder, kept.seen.placeholder)]
-    pairs.append((seen.followers["prefix 1"], kept.seen.followers["prefix 1"]))
+    pairs = [(seen.placeholder, kept.offsets.placeholder)]
+    pairs.append((seen.followers["prefix 1"], kept.offsets.followers["prefix 1"]))
     for row, side in enumerate(("keys", "values")):
         wanted = sum(
             (getattr(a, side) - getattr(b, side)).double().square().sum(dim=(1, 2, 3)) for a, b in pairs
@@ -136,7 +136,7 @@ def test_small_elements_are_counted_by_layer() -> None:
 
 
 def half(seen: ContextOffset, arenas: Arenas) -> ContextOffset:
-    found = store(seen, Codec("half"), 3, arenas, seen.placeholder.keys).seen
+    found = store(seen, Codec("half"), 3, arenas, seen.placeholder.keys).offsets
     assert isinstance(found, ContextOffset)
     return found
 
@@ -159,8 +159,8 @@ def test_half_precision_errs_by_its_rounding_and_lies_in_one_arena() -> None:
 def test_what_half_precision_cannot_hold_becomes_its_largest_number() -> None:
     large = KVOffset(torch.full(SHAPE, 1e6), torch.full(SHAPE, -1e6))
     kept = store(ContextOffset(large, {}), Codec("half"), 1, Arenas(int), large.keys)
-    assert float(kept.seen.placeholder.keys.max()) == 65504
-    assert float(kept.seen.placeholder.values.min()) == -65504
+    assert float(kept.offsets.placeholder.keys.max()) == 65504
+    assert float(kept.offsets.placeholder.values.min()) == -65504
     assert kept.largest == pytest.approx(1e6 - 65504)
 
 
@@ -443,7 +443,7 @@ def test_cold_offsets_wait_in_main_memory() -> None:
     assert away.rows.tensor.is_pinned()
     base = log.samples[1].base
     terms = tuple(Term(torch.ones((), device="cuda"), offset, n) for n, offset in enumerate((away, near)))
-    for blend in prefetched([Reuse(base, terms)] * 3):
+    for blend in prefetch([Reuse(base, terms)] * 3):
         for term in blend.terms:
             assert torch.equal(term.offset.values, terms[term.anchor].offset.values.cuda())
         assert len({term.offset.rows.arena for term in blend.terms}) == 1

@@ -214,6 +214,6 @@ def test_past_prompts_go_before_observations_also_for_what_methods_keep_beside(
     assert prompt
     log.arenas.trim()
     log.budget_bytes = log.bytes  # full, and a method asks for a little beside
-    assert log.shrink(log.samples, beside=prompt // 2) == []
+    assert log.shrink(log.samples, extra_bytes=prompt // 2) == []
     assert len(log.samples) == kept
     assert 0 <= log.prefixes.bytes <= prompt - prompt // 2

@@ -137,7 +137,7 @@ def test_against_a_models_own_keys(tiny_model: LoadedModel) -> None:
 def test_a_model_may_mix_rules() -> None:
     names = ("full", "full", "none", "interleaved")
     rotation = Rotation(tuple(RULES[name] for name in names))
-    assert [(s.start, s.stop) for s, _ in rotation.groups()] == [(0, 2), (2, 3), (3, 4)]
+    assert [(s.start, s.stop) for s, _ in rotation.groups] == [(0, 2), (2, 3), (3, 4)]
     x = torch.randn(4, 2, 5, HEAD_DIM)
     positions = at(3, 1, 4, 1, 5)
     turned = rotation.rotate(x, positions)

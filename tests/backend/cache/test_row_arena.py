@@ -43,11 +43,11 @@ def test_rows_keep_their_content_whatever_is_taken_and_given_up(
             one.trim()
             assert one.slack_bytes == 0
         else:
-            before, needed = one.capacity, one.held + count
+            before, needed = one.capacity, one.row_count + count
             held[number] = one.take(count, lambda: spare(most))
             held[number].tensor.fill_(number)
             assert one.capacity <= max(before, needed + min(needed // 2, most))
-        assert one.held == sum(rows.count for rows in held.values())
+        assert one.row_count == sum(rows.count for rows in held.values())
         places = [i for rows in held.values() for i in range(rows.start, rows.start + rows.count)]
         assert len(places) == len(set(places))
         assert all(place < one.capacity for place in places)
@@ -90,7 +90,7 @@ def test_an_offset_in_an_arena_is_real_minus_base() -> None:
     assert torch.equal(part.values, (real.values - base.values)[:, :, 1:])
     other = ArenaOffset(block.take(6, lambda: 0), 0, 6)
     other.copy_from(offset)
-    assert torch.equal(other.both, offset.both)
+    assert torch.equal(other.pair, offset.pair)
 
 
 # -- in the log
@@ -132,18 +132,18 @@ def test_an_anchor_that_goes_leaves_its_rows_and_a_log_keeps_to_its_budget(
     log, _ = two_seen(tiny_model, tiny_pipeline)
     slack = log.arenas.slack_bytes
     first = min(log.samples)
-    gone = sum(o.bytes for o in offsets_of(log.samples[first])) + log.samples[first].embedded.bytes
+    gone = sum(o.bytes for o in offsets_of(log.samples[first])) + log.samples[first].features.bytes
     held = log.bytes
     del log.samples[first]
     gc.collect()
     assert log.arenas.slack_bytes == slack + gone
     assert log.bytes < held
-    kept = {n: [o.both.clone() for o in offsets_of(s)] for n, s in log.samples.items()}
+    kept = {n: [o.pair.clone() for o in offsets_of(s)] for n, s in log.samples.items()}
     log.budget_bytes = log.bytes - 1
     assert log.shrink(log.samples) == [], "there was slack to give back"
     assert log.arenas.slack_bytes == 0
     for number, before in kept.items():
-        assert all(map(torch.equal, before, (o.both for o in offsets_of(log.samples[number]))))
+        assert all(map(torch.equal, before, (o.pair for o in offsets_of(log.samples[number]))))
     log.samples.clear()
     gc.collect()
     assert log.arenas.slack_bytes == 0, "an arena that holds nothing is given up"
@@ -179,11 +179,11 @@ def test_offsets_come_back_from_where_they_waited(tiny_model: LoadedModel, tiny_
     log, _ = two_seen(tiny_model, tiny_pipeline)
     sample = next(o for o in log.samples.values() if o.offsets)
     [reader, seen] = next(iter(sample.offsets.items()))
-    wanted = [o.both.clone() for o in (seen.placeholder, *seen.followers.values())]  # type: ignore[union-attr]
+    wanted = [o.pair.clone() for o in (seen.placeholder, *seen.followers.values())]  # type: ignore[union-attr]
     names = list(seen.followers)
     sample.to_device(reader)
     again = sample.offsets[reader]
     assert again is not seen
     assert (list(again.followers), again.starts) == (names, seen.starts)
-    found = [o.both for o in (again.placeholder, *again.followers.values())]  # type: ignore[union-attr]
+    found = [o.pair for o in (again.placeholder, *again.followers.values())]  # type: ignore[union-attr]
     assert all(map(torch.equal, wanted, found))

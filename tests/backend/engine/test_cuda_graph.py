@@ -110,7 +110,7 @@ def kept(recorder: Recorder) -> list[int]:
 
 def test_a_size_is_recorded_once(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Agents' prompts have several sizes in turn: none goes for another."""
-    monkeypatch.setattr(first_token, "KEPT", 2)
+    monkeypatch.setattr(first_token, "MOST", 2)
     for seed, (count, recorded, there) in enumerate(
         [
             (9, 1, [16]),

@@ -19,7 +19,7 @@ ONE, OTHER = (11, 12, 13), (14, 15)
 
 def test_who_comes_later_is_charged_what_the_first_one_spent(tiny_model: LoadedModel) -> None:
     log, spent = SampleLog("t", 1 << 30), dict[tuple[str, tuple[int, ...]], float]()
-    first, second = (IsolatedEncoder(Engine(tiny_model), log, spent=spent) for _ in range(2))
+    first, second = (IsolatedEncoder(Engine(tiny_model), log, costs=spent) for _ in range(2))
     mine, theirs = Clock(), Clock()
     kv = first.encode(ONE, mine)
     assert mine.parts == {"base": spent["", ONE]}
@@ -37,7 +37,7 @@ def test_who_comes_later_is_charged_what_the_first_one_spent(tiny_model: LoadedM
 def test_what_was_known_before_the_request_costs_nothing(tiny_model: LoadedModel) -> None:
     log = SampleLog("t", 1 << 30)
     IsolatedEncoder(Engine(tiny_model), log).encode(ONE, Clock())
-    later, clock = IsolatedEncoder(Engine(tiny_model), log, before=frozenset(log.isolated)), Clock()
+    later, clock = IsolatedEncoder(Engine(tiny_model), log, earlier=frozenset(log.isolated)), Clock()
     assert "earlier" in later.encode(ONE, clock).context
     assert clock.parts == {}
 

@@ -16,7 +16,7 @@ from backend.engine.decoding import Decoded
 from backend.engine.prefill import Prefill
 from backend.methods.plan import Reuse
 from backend.methods.registry import make_options, method_class
-from backend.model.tempering import tempering
+from backend.model.tempering import temper_mask
 from backend.records.request import Decoding, MethodChoice
 from backend.session.session import LabSession
 
@@ -69,7 +69,7 @@ def test_tempered_attention_is_the_papers_algorithm() -> None:
     query, key, value = (torch.randn(1, n, t, 8, generator=generator) for n, t in ((4, 3), (2, 9), (2, 9)))
     places = torch.tensor([False, True, True, True, False, False, True, False, False])
     temper = Temper(places, 0.6, 0.8)
-    mask = tempering(query, key, None, 8**-0.5, [temper])
+    mask = temper_mask(query, key, None, 8**-0.5, [temper])
     keys, values = (x.repeat_interleave(2, dim=1) for x in (key, value))
     found = torch.nn.functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
     scores = query @ keys.transpose(-1, -2) * 8**-0.5

@@ -30,7 +30,7 @@ from backend.methods.kvlink import KVLinkMethod, KVLinkOptions
 from backend.methods.kvpacket import KVPacketMethod
 from backend.methods.plan import Compute, Plan, Reuse
 from backend.methods.promptcache import PromptCacheMethod, PromptCacheOptions, documents
-from backend.model.link_tokens import Links, apply_links, base_hash, kept_tokens, load_links, projections
+from backend.model.link_tokens import Links, apply_links, base_hash, load_links, projections, select_tokens
 from backend.model.load import LoadedModel, load_model, wrap_model
 from backend.prompts.agent import Agent
 from backend.prompts.pipeline import Pipeline
@@ -124,7 +124,7 @@ def one_pass(trainee: Trainee, model: LoadedModel, apart: bool = True, texts: di
     pieces = [(list(context.prompt.span_ids(s)), apart and s.name in named) for s in context.prompt.spans]
     if trainee.recipe.compression == "drop" and apart:
         said = trainee.surprisal([ids for ids, separate in pieces if separate])
-        rows = iter([kept_tokens(x, trainee.recipe.compressed).tolist() for x in said])
+        rows = iter([select_tokens(x, trainee.recipe.compressed).tolist() for x in said])
         pieces = [([ids[i] for i in next(rows)] if separate else ids, separate) for ids, separate in pieces]
     given = batch([lay_out(pieces, (), trainee.as_links() if apart else None)])
     with torch.no_grad():
@@ -631,7 +631,7 @@ def test_dropped_tokens_are_those_that_could_be_guessed(base: LoadedModel) -> No
     wanted = [-float(logits[i, t]) for i, t in enumerate(ids[1:])]
     assert error(said[1:], torch.tensor(wanted)) <= TOLERANCE
     assert torch.isinf(said[0])
-    kept = kept_tokens(said, 0.75).tolist()
+    kept = select_tokens(said, 0.75).tolist()
     assert kept[0] == 0
     assert len(kept) == round(len(ids) / 4)
     assert min(float(said[i]) for i in kept) >= max(float(x) for i, x in enumerate(said) if i not in kept)

@@ -9,7 +9,7 @@ import torch
 
 from backend.base.errors import ModelError, OptionError
 from backend.lab import Lab
-from backend.model.adapters import adapted, fitting, variant
+from backend.model.adapters import adapt, variant, weight_labels
 from backend.model.link_tokens import SHIPPED, VARIANTS, base_hash
 from backend.model.load import LoadedModel, load_model
 from backend.prompts.scoring import extract_answer
@@ -28,11 +28,11 @@ def embedded() -> LoadedModel:
 def test_every_shipped_file_fits_the_embedded_model_and_no_other(
     embedded: LoadedModel, tiny_model: LoadedModel
 ) -> None:
-    known = fitting(embedded)
+    known = weight_labels(embedded)
     assert set(known) == {path.stem for path in SHIPPED.glob("*.safetensors")}
     assert next(iter(known)) == "kvlink5", "the most link tokens first"
     assert known["block"] == "Block-Attention"
-    assert fitting(tiny_model) == {}
+    assert weight_labels(tiny_model) == {}
     for path in VARIANTS.glob("*.safetensors"):
         assert variant(embedded, path.stem) is not None
         assert path.stat().st_size < 2.2 * 2**20
@@ -66,21 +66,21 @@ def test_the_brief_judge_is_taught_the_judges_verdict_in_fewer_words() -> None:
 @pytest.mark.slow
 def test_an_adapted_copy_is_what_loading_makes_and_leaves_the_base_alone(embedded: LoadedModel) -> None:
     before = base_hash(embedded.module)
-    made, loaded = adapted(embedded, "kvlink5"), load_model("embedded+kvlink5", device="cpu")
+    made, loaded = adapt(embedded, "kvlink5"), load_model("embedded+kvlink5", device="cpu")
     assert base_hash(embedded.module) == before
     assert (made.info.name, made.info.weights_hash) == (loaded.info.name, loaded.info.weights_hash)
     assert made.links is not None
     assert loaded.links is not None
     assert torch.equal(made.links.table, loaded.links.table)
-    assert adapted(embedded, "kvlink5") is made, "made once"
-    assert fitting(made) == {}, "its weights are others"
+    assert adapt(embedded, "kvlink5") is made, "made once"
+    assert weight_labels(made) == {}, "its weights are others"
 
 
 def test_weights_of_no_name_here_are_refused_by_it(embedded: LoadedModel, tiny_model: LoadedModel) -> None:
     with pytest.raises(ModelError, match="there are: kvlink5"):
-        adapted(embedded, "../model")
+        adapt(embedded, "../model")
     with pytest.raises(ModelError, match="there are: none"):
-        adapted(tiny_model, "kvlink5")
+        adapt(tiny_model, "kvlink5")
 
 
 @pytest.mark.slow

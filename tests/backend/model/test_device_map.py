@@ -15,7 +15,7 @@ from torch import nn
 from backend.base.errors import ModelError
 from backend.cache.kv_cache import BufferLayer
 from backend.engine.engine import Engine
-from backend.model.device_map import dtype_of, placing, plain_parts
+from backend.model.device_map import dtype_of, placement_options, plain_parts
 from backend.model.load import load_model, wrap_model
 from backend.session.session import LabSession
 
@@ -99,9 +99,9 @@ def test_a_layer_elsewhere_gets_the_cache_where_it_is() -> None:
     ],
 )
 def test_what_does_not_go_together_is_refused(asked: dict[str, Any], said: str) -> None:
-    given = {"device": None, "where": "cpu", "device_map": None, "quantise": None, "links": "", **asked}
+    given = {"device": None, "target": "cpu", "device_map": None, "quantise": None, "links": "", **asked}
     with pytest.raises(ModelError, match=said):
-        placing(**given)
+        placement_options(**given)
 
 
 @pytest.mark.parametrize(("name", "asked"), [("accelerate", "device_map"), ("bitsandbytes", "quantise")])
@@ -109,14 +109,14 @@ def test_a_missing_package_is_named(name: str, asked: str, monkeypatch: pytest.M
     monkeypatch.setattr("backend.model.device_map.find_spec", lambda package: None)
     given = {"device_map": None, "quantise": None} | {asked: "auto" if asked == "device_map" else "8bit"}
     with pytest.raises(ModelError, match=f"needs {name}, which is not installed"):
-        placing(None, "cpu", links="", **given)
+        placement_options(None, "cpu", links="", **given)
 
 
 def test_bits_need_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backend.model.device_map.find_spec", lambda package: object())
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ModelError, match="needs a CUDA device"):
-        placing(None, "cpu", None, "4bit", "")
+        placement_options(None, "cpu", None, "4bit", "")
 
 
 def as_fp8(folder: Path) -> None:

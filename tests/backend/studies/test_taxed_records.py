@@ -12,7 +12,7 @@ import hostile
 import pytest
 import tiny
 
-from backend.base.text import added
+from backend.base.text import sum_taxes
 from backend.logs.calls import Call, Message
 from backend.model.load import LoadedModel
 from backend.model.tokenizer import Tokens
@@ -46,8 +46,8 @@ def two_a_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_only_what_is_known_is_added() -> None:
-    assert added([(2, 30), None, (1, 10)]) == (3, 40)
-    assert added([None]) is added([]) is None
+    assert sum_taxes([(2, 30), None, (1, 10)]) == (3, 40)
+    assert sum_taxes([None]) is sum_taxes([]) is None
 
 
 def test_a_run_has_that_of_the_full_read(tiny_model: LoadedModel) -> None:

@@ -19,7 +19,7 @@ from lab_app.pages.documents import trained_weights as documents_trained
 from lab_app.pages.documents.page import CARDS, DocumentsState
 from lab_app.ui.validation import Problems
 from lab_app.visits.visits import Visit, VisitStore
-from viz.pages.documents import finding, treated
+from viz.pages.documents import finding, treatments
 
 TEXTS = ["Nina works for Hugo.", "Hugo lives in Rome.", "Omar eats rice."]
 QUESTION_TEXT = "Where does the boss of Nina live?"
@@ -155,13 +155,13 @@ def test_documents_are_encoded_once(real: VisitStore) -> None:
     visit.pages[documents.KEY] = DocumentsState()
     first = record_of(real, visit, made(TEXTS))
     agent = first.agents[0]
-    assert [t.known for t in treated(first, agent, "naive")][:3] == [False] * 3
+    assert [t.known for t in treatments(first, agent, "naive")][:3] == [False] * 3
     assert first.outcome(agent, "naive").timing.parts_ms["base"] > 0
     assert "4 texts were encoded in this run" in finding(first)
 
     order, other = TEXTS[::-1], "What does Omar eat?"
     second = record_of(real, visit, made(order, question=other))
-    known = {t.name: t.known for t in treated(second, agent, "naive")}
+    known = {t.name: t.known for t in treatments(second, agent, "naive")}
     assert known == {"document_1": True, "document_2": True, "document_3": True, QUESTION: False}
 
     fresh = real.open()
@@ -183,7 +183,7 @@ def test_a_new_text_is_encoded_and_the_others_are_not(real: VisitStore) -> None:
     visit.pages[documents.KEY] = DocumentsState()
     agent = record_of(real, visit, made(TEXTS)).agents[0]
     record = record_of(real, visit, made(["Nina eats soup.", *TEXTS[1:]]))
-    known = {t.name: t.known for t in treated(record, agent, "naive")}
+    known = {t.name: t.known for t in treatments(record, agent, "naive")}
     assert known == {"document_1": False, "document_2": True, "document_3": True, QUESTION: True}
 
 

@@ -37,7 +37,7 @@ from lab_app.pages.pipeline.state import state_of as pipeline_state
 from lab_app.ui.page import PageBuilder
 from lab_app.visits.visits import StoredResult, Visit, VisitStore
 from viz.judge.disagreement import gate_panel, gate_words
-from viz.judge.verdict_grid import baseline, grid_html, picks_html, repaired, sentence, slot_words, tone
+from viz.judge.verdict_grid import baseline, grid_html, picks_html, remedy, sentence, slot_words, tone
 
 TEXTS = ["3 + 4 = 8. The answer is 8", "3 + 4 = 7. The answer is 7", "4 + 3 = 7. The answer is 7"]
 
@@ -211,7 +211,7 @@ def test_the_verdict_says_what_changed() -> None:
     said = sentence(*changed)
     assert "changed the selection: candidate 1 instead of candidate 2" in said
     assert "The final answer stayed the full read’s in 1 of 1 change" in said
-    assert "KVCOMM keeps the full read’s selection in 1 of 1 order while reading 40" in repaired(*changed)
+    assert "KVCOMM keeps the full read’s selection in 1 of 1 order while reading 40" in remedy(*changed)
     assert "Of 1 changed selection, 1 took another candidate." in said
     gave_up = row_of(
         *changed[0].outcomes[:2],
@@ -221,7 +221,7 @@ def test_the_verdict_says_what_changed() -> None:
     assert "KVCOMM 0 of 1 (none taken in 1)" in grid_html(*gave_up)
     assert "none, ≠ full read" in grid_html(*gave_up)
     seer = row_of(*changed[0].outcomes, outcome("identity", (1, 2, 3), "oracle", forwarded_tokens=1))
-    assert repaired(*seer) == repaired(*changed), "what looks at the full read's cache repairs nothing"
+    assert remedy(*seer) == remedy(*changed), "what looks at the full read's cache repairs nothing"
     tie = row_of(
         outcome("identity", (1, 2, 3), "dense", slots=(2,), selected=(2,)),
         outcome("identity", (1, 2, 3), "naive", consistent=False, near_tie=True),

@@ -30,7 +30,7 @@ from lab_app.visits.umap_worker import LayoutWorker
 from viz.anchors import pool_map as maps
 from viz.anchors.activations import activation_histograms, activations_by_length, rank_correlation, whole_bins
 from viz.anchors.cost import views as cost_views
-from viz.anchors.gate_decisions import decision_panel, decision_words, told_apart
+from viz.anchors.gate_decisions import decision_panel, decision_words, distinct
 from viz.anchors.memory import codec_view, memory_by_length, memory_by_pool
 from viz.anchors.pool import pool_table
 from viz.anchors.pool_map import anchor_map, mapped_pool, umap_layout
@@ -120,7 +120,7 @@ def test_every_decision_of_a_run_is_told(record: RunRecord) -> None:
 
 @pytest.mark.parametrize(("a", "b"), [(0.2136, 0.2137), (1e-9, 0.0), (0.5, 0.5), (2.0, 0.69)])
 def test_numbers_that_differ_look_different(a: float, b: float) -> None:
-    shown = told_apart(a, b)
+    shown = distinct(a, b)
     assert (shown[0] == shown[1]) == (a == b)
     assert (float(shown[0]) > float(shown[1])) == (a > b)
 

@@ -9,7 +9,7 @@ from fake_record import make_record
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viz.run.diagnosis import Standing, best_repair, repair, where
+from viz.run.diagnosis import Standing, repair, repair_words, where
 
 FIGURES = re.compile(r"([0-9.]+|< 1e-6) to ([0-9.]+|< 1e-6)")
 sizes = st.one_of(st.none(), st.floats(0, 3), st.sampled_from([0.0, 0.14, 0.28, 0.2801, 1e-9]))
@@ -31,7 +31,7 @@ def value(shown: str) -> float:
 @given(sizes, sizes, sizes, sizes, kinds, kinds)
 def test_what_is_said_of_nearness_holds_of_the_figures_beside_it(errors, kls, error, kl, kind, plain_kind):
     copied = standing("Copy", plain_kind, errors, kls, False)
-    said = plain(best_repair([standing("Mend", kind, error, kl, True), copied]))
+    said = plain(repair_words([standing("Mend", kind, error, kl, True), copied]))
     pairs = [(value(a), value(b)) for a, b in FIGURES.findall(said)]
     if "by one measure" in said:
         assert any(b < a for a, b in pairs)
@@ -64,7 +64,7 @@ def test_the_step_that_matters_most_is_worse_without_it(kls, errors):
         standing(label, "text", error, kl, True)
         for label, error, kl in zip(labels, errors, kls, strict=False)
     ]
-    said = plain(best_repair(found))
+    said = plain(repair_words(found))
     if "matters most" in said:
         left, off = re.findall(r"(?:leave|it is) ([0-9.]+|< 1e-6)", said.rstrip("."))
         assert value(off.rstrip(".")) > value(left) or left == "< 1e-6"
@@ -75,12 +75,12 @@ def test_what_kept_the_answer_is_the_repair_whether_it_corrects_or_not():
     copied = standing("Copied", "answer", 0.3, 1.6, False)
     mended = standing("Mended", "answer", 0.1, 0.4, True)
     linked = standing("Linked", "same", 0.5, 0.9, False)
-    said = plain(best_repair([copied, mended, linked]))
+    said = plain(repair_words([copied, mended, linked]))
     assert said.startswith("Another way of copying: Linked kept the answer that Copied lost")
     other = standing("Other", "same", 0.4, 1.2, True)
-    said = plain(best_repair([copied, mended, other, linked]))
+    said = plain(repair_words([copied, mended, other, linked]))
     assert "Other kept the answer that Copied lost" in said
-    assert "Not this correction" in plain(best_repair([copied, mended]))
+    assert "Not this correction" in plain(repair_words([copied, mended]))
 
 
 def test_a_segment_of_the_template_has_a_name_of_its_own():
