@@ -4,7 +4,7 @@ import threading
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 
-from backend.base.cancel import drained, stop_if, stoppable
+from backend.base.cancel import drain, stop_if, stoppable
 from backend.base.errors import BudgetError
 from backend.cache.memory_budget import out_of_memory, release
 from backend.cache.samples import PromptInContext
@@ -74,7 +74,7 @@ class WarmUp:
                     f"Warming up with request {number + 1} of {len(examples)}", number, len(examples)
                 )
                 warming = replace(bare, values=dict(example.values))
-                drained(Run(self.session, self.admission, warming, cancel, small).events())
+                drain(Run(self.session, self.admission, warming, cancel, small).events())
             return
         batch = 1 if small else WARM_BATCH
         for at in range(0, len(examples), batch):
