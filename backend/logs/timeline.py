@@ -95,8 +95,8 @@ class OpenLog:
         names: tuple[Kind, ...] = ("beginning", "elsewhere", "new")
         cuts = [0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(kinds)]
         runs = [Run(names[int(kinds[a])], b - a) for a, b in pairwise(cuts) if b > a]
-        remainder = sum(run.tokens for run in runs[MOST_RUNS:])
-        return (*runs[:MOST_RUNS], *([Run("new", remainder)] if remainder else []))
+        rest = [Run(name, sum(run.tokens for run in runs[MOST_RUNS:] if run.kind == name)) for name in names]
+        return (*runs[:MOST_RUNS], *(run for run in rest if run.tokens))
 
     def worst(self, session: str) -> tuple[int, int] | None:
         """The two calls to compare first: the session's call that missed most, behind the earlier one that

@@ -56,7 +56,7 @@ def script(tokens: Tokens, folder: Path = EMBEDDED) -> str:
     data = {
         "config": config, "sizes": [weights[name].numel() for name in names],
         "tokenizer": _tokenizer(tokens, folder),
-        "weights": base64.b64encode(_deflate(planes)).decode("ascii"),
+        "weights": packed(planes),
     }  # fmt: skip
     return f"window.kvModel = {json.dumps(data, ensure_ascii=False, separators=(',', ':'))};\n"
 
@@ -73,6 +73,7 @@ def _tokenizer(tokens: Tokens, folder: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _deflate(content: bytes) -> bytes:
-    compressor = zlib.compressobj(9, wbits=-15)
-    return compressor.compress(content) + compressor.flush()
+def packed(content: bytes) -> str:
+    """Bytes as text that a script can carry: deflated without a header, in base64."""
+    deflate = zlib.compressobj(9, wbits=-15)
+    return base64.b64encode(deflate.compress(content) + deflate.flush()).decode("ascii")

@@ -79,7 +79,7 @@ def sweep(
     if show and not place.is_file():
         raise OptionError(
             f"--show prints what is in a file, and there is no {place}. Name one with "
-            "--out, or leave it out.",
+            "--out, or leave --show out.",
             field="show",
         )
     placement = loading(device, device_map, quantise)

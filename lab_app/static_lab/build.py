@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
+from plotly.io.json import to_json_plotly
 
 from backend.base.errors import LabError
 from backend.lab import Lab
@@ -112,9 +113,10 @@ def add_settings(site: Site, lab: Any, record: RunRecord) -> None:
         {"key": axis.key, "names": axis.names, "at": axis.at, "begins": begin}
         for axis, begin in zip(controls, begins, strict=False)
     ]
+    content = to_json_plotly({"axes": axis_data, "settings": settings}).encode()
     body = template(
         "sliders.html", title=record.request.pipeline.title, axes=controls,
-        cards=joined(map(card_html, views)), settings=data_script({"axes": axis_data, "settings": settings}),
+        cards=joined(map(card_html, views)), settings=browser_weights.packed(content),
     )  # fmt: skip
     about = "Turn gamma, pool size, steps and profile, and see the gate, the error and the answer move."
     entry = Entry("controls.html", START, "Turn KVCOMM’s controls", about, "gamma pool capacity profile")

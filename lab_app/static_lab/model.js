@@ -123,9 +123,7 @@
 
     /* Read the numbers: deflated planes of bytes, the lower ones first. */
     static async load(told) {
-      const packed = Uint8Array.from(atob(told.weights), (letter) => letter.charCodeAt(0));
-      const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-      const planes = new Uint8Array(await new Response(stream).arrayBuffer());
+      const planes = new Uint8Array(await (await window.kvUnpacked(told.weights)).arrayBuffer());
       const count = planes.length / 2, bits = new Uint32Array(count);
       for (let i = 0; i < count; i++) bits[i] = (planes[i] << 16) | (planes[count + i] << 24);
       return new Model(told, new Float32Array(bits.buffer));

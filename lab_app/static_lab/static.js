@@ -4,6 +4,12 @@
   "use strict";
   const all = (where, what) => [...where.querySelectorAll(what)];
 
+  /* What a page carries as base64 of deflated bytes, as a response to be read as bytes, text or JSON. */
+  window.kvUnpacked = async (text) => {
+    const packed = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw")));
+  };
+
   function search(box) {
     const cards = all(document, ".kv-static-cards > li");
     const count = document.querySelector(".kv-static-count");
@@ -69,7 +75,9 @@
   const box = document.querySelector(".kv-static-search");
   if (box) search(box);
   const data = document.getElementById("kv-static-settings");
-  if (data) sliders(JSON.parse(data.textContent));
+  if (data) window.kvUnpacked(data.textContent.trim()).then((answer) => answer.json()).then(sliders).catch((error) => {
+    document.querySelector('[data-part="note"]').textContent = `This browser cannot unpack the settings (${error.message}). A current one can.`;
+  });
   const group = document.querySelector(".kv-static-guess");
   if (group) predict(group);
 })();

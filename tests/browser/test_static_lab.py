@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         few = settings.Axis(gamma.key, gamma.label, gamma.help, ("0", "0.3"), ({"gamma": 0.0}, {}))
         for place in (settings, build):
             patch.setattr(place, "axes", lambda: (few,))
-        assert build.build(out, examples=1, say=lambda said: None) < 25 << 20
+        assert build.build(out, examples=1, say=lambda text: None) < 21_000_000
     return out
 
 

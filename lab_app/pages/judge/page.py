@@ -99,9 +99,7 @@ def read(visit: Visit, inputs: Given) -> JudgeRequest:
             reader.problems.append(Problem(f"text_{slot}", message))
         else:
             reader.text(f"text_{slot}", f"Candidate {slot + 1}", candidate)
-    question = reader.text("question", "The question")
-    if not question.strip() and not any(p.field == "question" for p in reader.problems):
-        reader.problems.append(Problem("question", "The question is empty. Write some text."))
+    question = read_question(reader)
     expected = reader.text("expected", text.JUDGE_EXPECTED).strip() or None
     settings = read_settings(reader, len(texts))
     reader.check()
@@ -113,6 +111,14 @@ def read(visit: Visit, inputs: Given) -> JudgeRequest:
         problem.regime, (problem,), 1, candidates=len(texts), max_new_tokens=ANSWER_TOKENS,
         sampling=Decoding(CANDIDATE_TOKENS, 1.0, 1.0, 0), **settings,
     )  # fmt: skip
+
+
+def read_question(reader: FormReader) -> str:
+    """The question, which must not be empty; one message for each thing that is wrong."""
+    question = reader.text("question", "The question")
+    if not question.strip() and not any(p.field == "question" for p in reader.problems):
+        reader.problems.append(Problem("question", "The question is empty. Write some text."))
+    return question
 
 
 def written_problem(
@@ -211,9 +217,7 @@ def write(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
 
     def work(cancel: threading.Event) -> Iterator[Update]:
         state, reader = state_of(visit), FormReader(inputs)
-        question = reader.text("question", "The question")
-        if not question.strip():
-            reader.problems.append(Problem("question", "The question is empty. Write some text."))
+        question = read_question(reader)
         expected = reader.text("expected", text.JUDGE_EXPECTED).strip() or None
         temperature = reader.number("temperature", text.JUDGE_NUMBERS["temperature"])
         regime = read_regime(inputs["source"], "parallel")

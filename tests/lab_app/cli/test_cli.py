@@ -490,7 +490,9 @@ def test_bench_of_matching_and_assembly(kvlab: Any, folder: Path, monkeypatch: p
         assert code == 0
         report = json.loads(out)
         assert report["kernel"] == "torch"
-        assert report["ratio"] == pytest.approx(report[f"{other}_ms"] / report[f"{mine}_ms"], abs=0.01)
+        assert report["ratio"] == pytest.approx(
+            report[f"{other}_ms"] / report[f"{mine}_ms"], rel=0.01, abs=0.01
+        )
         for side in (mine, other):
             share = 100 * report["copy_ms"] / report[f"{side}_ms"]
             assert report["roofline_percent"][side] == pytest.approx(share, rel=0.05, abs=0.1)
