@@ -152,6 +152,7 @@ OFFSETS = {
     "nearest anchor": "nearest", "uniform mean (control)": "uniform", "two heaviest anchors": "top 2",
     "length gate alone": "length gate", "each token's KV compared": "token kv",
     "the same, for the weights alone": "token kv, gate by embeddings",
+    "cosine similarity": "cosine",
 }  # fmt: skip
 
 
