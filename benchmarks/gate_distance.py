@@ -1,6 +1,6 @@
 """Share of prompts whose texts all pass the gate of Eq. 5, by how the distance of two texts is formed.
 
-The table "What h is decides how much is shared" of FINDINGS.md. One dense warm-up of 64 requests of math-4;
+FINDINGS.md has the figures in "What earlier weights taught". One dense warm-up of 64 requests of math-4;
 the gate is then replayed over its second half. Pools of 20; the oldest anchor is dropped first.
 """
 

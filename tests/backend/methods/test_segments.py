@@ -141,9 +141,9 @@ def test_int8_errs_by_at_most_half_a_step(seed: int, tokens: int, scale: float, 
     values = torch.randn(2, 3, tokens, 5, generator=torch.Generator().manual_seed(seed)).mul(scale).to(dtype)
     values[:, :, :, 0] = 0
     packed = pack(values)
-    assert packed.whole.dtype == torch.int8
+    assert packed.steps.dtype == torch.int8
     step = packed.step.double()
-    in_full = packed.whole.double() * step
+    in_full = packed.steps.double() * step
     assert ((in_full - values.double()).abs() <= step / 2 * (1 + 1e-4)).all()  # the step itself is an fp32
     read = packed.unpack()
     assert read.dtype == dtype

@@ -211,5 +211,5 @@ def test_the_page_says_what_kind_of_evidence_it_is(tmp_path: Path) -> None:
     made = page(ROOT / "benchmarks" / "results" / "reproductions", tmp_path)
     assert made.index("What kind of evidence") < made.index("kvcomm-table-1")
     assert "| Figures A.4 to A.11 |" in made
-    assert "*MMLU, 2 agents, original* to *HumanEval (Qwen-Coder), 5 agents, KVCOMM* (21 lines): no" in made
+    assert "*MMLU, 2 agents, original* to *HumanEval (Qwen-Coder), 5 agents, KVCOMM* (24 lines): the" in made
     assert "outputs of small functions" not in made

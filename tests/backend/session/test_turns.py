@@ -487,7 +487,7 @@ def test_the_page_asks_for_turns(turns: Any, agents: int) -> None:
 def test_the_page_refuses_other_turns(turns: Any) -> None:
     with pytest.raises(Problems) as caught:
         forms.read_request(make_form(turns=turns))
-    assert [p.field for p in caught.value.found] == ["turns"]
+    assert [p.field for p in caught.value.problems] == ["turns"]
     assert "1 to 8" in str(caught.value)
 
 

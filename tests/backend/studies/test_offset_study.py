@@ -422,7 +422,7 @@ def test_the_boxes_begin_with_ten_prefixes_and_read_back(visit: Visit) -> None:
 def test_what_is_typed_is_checked(changes: dict[str, Any], fields: set[str], visit: Visit) -> None:
     with pytest.raises(Problems) as caught:
         tab.read(visit, boxes(**changes))
-    assert {problem.field for problem in caught.value.found} == {f"study.{name}" for name in fields}
+    assert {problem.field for problem in caught.value.problems} == {f"study.{name}" for name in fields}
 
 
 @pytest.mark.parametrize(

@@ -494,6 +494,6 @@ def test_boxes_that_cannot_be_read_are_told_beside_them(bad: Any) -> None:
     assert read(visit, SECTION.usual) == AnchorCostRequest()
     with pytest.raises(Problems) as error:
         read(visit, SECTION.usual | {"pool_cost_anchors": bad})
-    assert [p.field for p in error.value.found] == ["anchors"]
+    assert [p.field for p in error.value.problems] == ["anchors"]
     assert "1 to 64" in SECTION.errors(error.value)["error_pool_cost_anchors"]
     assert not SECTION.errors(error.value)["error_pool_cost_lengths"]

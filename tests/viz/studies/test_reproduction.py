@@ -12,7 +12,7 @@ import pytest
 
 from backend.reproduce.registry import find, reproductions
 from backend.reproduce.result import markdown, picture, read, report
-from backend.reproduce.spec import Found, Value
+from backend.reproduce.spec import Measurement, Value
 from lab_app.cli.reproduce import IMAGES, RESULTS, draw
 from viz.studies.reproduction import curves, svg, ticks, view
 
@@ -23,7 +23,7 @@ FIGURES = [one.name for one in reproductions() if one.drawn]
 def figure_6(**arms: float) -> dict[str, Any]:
     """A report of Figure 6: shares of each arm at the first three places, falling by a tenth."""
     found = [
-        Found(
+        Measurement(
             {"position": str(place)},
             {
                 name: Value(v - place / 10, v - place / 10 - 0.05, v - place / 10 + 0.05, 40)
@@ -32,7 +32,7 @@ def figure_6(**arms: float) -> dict[str, Any]:
         )
         for place in (1, 2, 3)
     ]
-    found.append(Found({"position": "1 to 2"}, {name: Value(0.0, of=80) for name in arms}))
+    found.append(Measurement({"position": "1 to 2"}, {name: Value(0.0, of=80) for name in arms}))
     return report(find("kvlink-figure-6"), "embedded", found, [], {})
 
 
