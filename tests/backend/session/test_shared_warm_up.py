@@ -168,7 +168,7 @@ def test_a_warm_up_that_cannot_be_kept_is_done_all_the_same(
     tiny.run(idle, tiny.request())
     held = idle.held
     with monkeypatch.context() as patched:
-        patched.setattr("backend.session.shared_warm_up.copied", full)
+        patched.setattr("backend.session.shared_warm_up.copy_stream", full)
         assert not warm(session, tiny.request())
     assert len(log_of(session).history) == len(EXAMPLES)
     assert idle.held == held > 0
