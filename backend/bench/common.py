@@ -28,6 +28,10 @@ class NoText:
     eos_token_id = 2
     chat_template = None
 
+    def __call__(self, text: str, **options: object) -> dict[str, list[int]]:
+        """No text has tokens."""
+        return {"input_ids": []}
+
 
 def _dtype(name: str | None, device: str) -> torch.dtype:
     return DTYPES[name or ("bf16" if device == "cuda" else "fp32")]
