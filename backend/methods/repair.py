@@ -1,4 +1,4 @@
-"""Repair: reuse, then compute again the few tokens in which candidates meet.
+"""Repair: reuse, then compute again the few tokens from which a judge reads what a candidate says.
 
 A judge compares; a copied candidate never met the others, for its cache was made in its own agent's context
 (judge study, Section 6: cross-candidate attention is what reuse loses, and masking it collapses
@@ -6,13 +6,12 @@ consistency). Its discussion asks for reuse that keeps interaction; this is one 
 Over position-only or KVCOMM's reuse it computes a share of the prompt again. The tokens read the assembled
 cache, each other included.
 
-Which tokens: the words between the candidates (the default). They are few, and they stand where what the
-candidates before them say can be gathered: computed again over copied candidates they bring back most
-choices, and the candidates computed again bring back none (FINDINGS.md, "What repairs a judge"). Then, as far
-as the budget goes, the question and the rest of the prompt's own words. The other rules are for comparison:
-tokens that the words behind the candidates look at, those that look most at other candidates, each
-candidate's first (EPIC's rule) or last (where the answer stands), those whose fresh K/V differ most
-(CacheBlend's rule), or any (the control); in the whole prompt, or in candidates alone.
+Which tokens: each candidate's last (the default), where its answer stands; over KVCOMM they bring back nearly
+every choice (FINDINGS.md, "What repairs a judge"). The other rules are for comparison: the words between the
+candidates, then the question and the rest of the prompt's own words (best on earlier weights of the embedded
+model); tokens that the words behind the candidates look at, those that look most at other candidates, each
+candidate's first (EPIC's rule), those whose fresh K/V differ most (CacheBlend's rule), or any (the control);
+in the whole prompt, or in candidates alone. A prompt without candidates has its placeholders' texts instead.
 
 The budget is all that may be forwarded beside the last token. Tokens whose copy is exact get none of it. What
 choosing forwards is paid first, in token-layers over the number of layers. Each piece of the prompt gets its
@@ -33,6 +32,7 @@ from backend.methods.options import Options, layer_option, option, seed_option
 from backend.methods.over import KVCOMM, OverMethod
 from backend.methods.plan import Selection
 from backend.methods.selective import best, exact_tokens
+from backend.records.prompt import TokenizedPrompt
 
 WORDS = ("words", "headers", "question")
 SELECTORS = (*WORDS, "first", "tail", "cross", "asked", "deviation", "random")
@@ -52,15 +52,16 @@ class RepairOptions(Options):
         minimum=0.0, maximum=1.0, paper="judge study, Section 7 proposes it",
     )  # fmt: skip
     selector: str = option(
-        "words", "Computes again",
-        "words: those between the candidates (headers), then the question and the prompt's other words. To "
-        "compare with: headers, question: these alone. cross: tokens that look most at other candidates. "
-        "asked: tokens that the words behind the candidates look at. deviation: tokens whose K/V change most "
-        "when fresh. first, tail: each candidate's beginning or end. random: a control.",
+        "tail", "Computes again",
+        "tail: each candidate's end, where its answer stands. To compare with: first: its beginning. "
+        "words: those between the candidates (headers), then the question and the prompt's other words; "
+        "headers, question: these alone. cross: tokens that look most at other candidates. asked: tokens "
+        "that the words behind the candidates look at. deviation: tokens whose K/V change most when fresh. "
+        "random: a control.",
         choices=SELECTORS, paper="first: EPIC; deviation: CacheBlend",
     )  # fmt: skip
     scope: str = option(
-        "prompt", "Within",
+        "all", "Within",
         "The candidates after the first, all candidates, or the whole prompt. Words are between them always.",
         choices=("later", "all", "prompt"), advanced=True,
     )  # fmt: skip
@@ -83,7 +84,7 @@ class RepairMethod(OverMethod):
     name = "repair"
     column = 200
     title = "Repair"
-    summary = "Reuses the cache, then computes again the few words between the texts, in which they meet."
+    summary = "Reuses the cache, then computes again the end of each text, where its answer stands."
     paper = "a method of this lab, after the judge study's Section 7"
     Options = RepairOptions
 
@@ -96,6 +97,8 @@ class RepairMethod(OverMethod):
             return Selection(tuple(sorted(words)), reason=reason) if words else None
         chunks = [[t for t in chunk if view.copied[t]] for chunk in self._chunks(view)]
         chunks = [chunk for chunk in chunks if chunk]
+        if not chunks:
+            return None
         if budget >= sum(map(len, chunks)):
             every = sorted(t for chunk in chunks for t in chunk)
             return Selection(tuple(every), reason="the budget covers every token that may be computed again")
@@ -146,7 +149,7 @@ class RepairMethod(OverMethod):
             exact = exact_tokens(view)
             spans = (range(start, min(end, view.total - 1)) for start, end in view.start.values())
             return [[token for token in span if token not in exact] for span in spans]
-        texts = [range(b.text, min(b.end, view.total - 1)) for b in blocks(view.context.prompt)]
+        texts = [range(start, min(end, view.total - 1)) for start, end in _texts(view.context.prompt)]
         return texts[1:] if self.options.scope == "later" else texts
 
     def score(self, view: PromptView, chunks: Sequence[Sequence[int]], layer: int) -> Tensor:
@@ -154,7 +157,7 @@ class RepairMethod(OverMethod):
         score, how = torch.zeros(view.total), self.options.selector
         if how == "cross":
             tokens = [t for chunk in chunks for t in chunk]
-            texts = [(b.text, b.end) for b in blocks(view.context.prompt)]
+            texts = _texts(view.context.prompt)
             attention = view.attention(tokens, layer).mean(dim=0).cpu()  # (queries, total)
             for row, token in zip(attention, tokens, strict=True):
                 score[token] = sum(row[a:b].sum() for a, b in texts if not a <= token < b)
@@ -184,9 +187,13 @@ def shares(chunks: Sequence[Sequence[int]], budget: int) -> list[int]:
     return out
 
 
+def _texts(prompt: TokenizedPrompt) -> list[tuple[int, int]]:
+    """First token and one past the last of each candidate, or of each placeholder where there are none."""
+    candidates = [(block.text, block.end) for block in blocks(prompt)]
+    return candidates or [(s.start, s.end) for s in prompt.spans if s.kind == "placeholder"]
+
+
 def _query(view: PromptView) -> range:
     """The words behind the candidates, or behind the last of other texts; the last prompt token at least."""
-    prompt = view.context.prompt
-    places = blocks(prompt) or [s for s in prompt.spans if s.kind == "placeholder"]
-    end = max((place.end for place in places), default=0)
+    end = max((end for _, end in _texts(view.context.prompt)), default=0)
     return range(min(end, view.total - 1), view.total)

@@ -234,9 +234,7 @@ JUDGE_NUMBERS = {
     "temperature": NumberField("Temperature", 0.0, 5.0, whole=False),
 }
 JUDGE_REPAIR = "Also repair"
-JUDGE_REPAIR_HELP = (
-    "Computes again the words between the candidates, in which they meet. The candidates stay copies."
-)
+JUDGE_REPAIR_HELP = "Computes each candidate’s end again, where its answer stands."
 JUDGE_GATED = "Read densely where two verdicts disagree"
 JUDGE_GATED_HELP = "Counts what such a judge would select, and its tokens, from the verdicts that are there."
 JUDGE_EMPTY = "No verdict yet."

@@ -156,7 +156,7 @@ def test_words_bring_a_comparison_back_that_candidates_do_not(walked: Walk) -> N
 def test_exact_copies_take_nothing_of_the_budget(tiny_model: LoadedModel) -> None:
     """Over KVCOMM the whole prompt may be computed again, but for its beginning, whose copy is exact."""
     session, seen = LabSession(tiny_model), 0
-    method = MethodChoice("repair", {"selector": "random", "budget": 0.9})
+    method = MethodChoice("repair", {"selector": "random", "budget": 0.9, "scope": "prompt"})
     for question in (*QUESTIONS[:3], *QUESTIONS[:1]):
         record = tiny.run(session, tiny.request(("dense", method), question))
         for agent in record.agents:
@@ -166,7 +166,7 @@ def test_exact_copies_take_nothing_of_the_budget(tiny_model: LoadedModel) -> Non
             reused = (outcome.actions[:, :exact] == REUSED).all()
             seen += bool(reused and (outcome.actions[:, exact:] == RECOMPUTED).any())
     assert seen
-    assert (RepairOptions().selector, RepairOptions().scope) == ("words", "prompt")
+    assert (RepairOptions().selector, RepairOptions().scope) == ("tail", "all")
 
 
 def test_a_prompt_without_candidates_is_asked_by_its_end(walked: Walk) -> None:
