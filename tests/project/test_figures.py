@@ -166,20 +166,21 @@ JUDGED = {
     "dense": "dense", "position-only": "naive", "KVCOMM": "kvcomm", "PAL-KV": "palkv",
     "slot-aligned": "slotaligned",
     "masked as published": "masked", "masked strictly": "strict",
-    "repair, 25%": "repair", "repair, 10%": "tenth",
-    "any tokens, 25% (control)": "random", "EPIC's rule, 25%": "epic",
-    "repair over position-only, 25%": "naive-repaired",
+    "candidates' ends again, 25%": "tail", "candidates' ends again, 10%": "tail-tenth",
+    "words between them again, 25%": "words", "EPIC's rule, 25%": "epic",
+    "any tokens, 25% (control)": "random", "ends over position-only, 25%": "naive-tail",
+    "words over position-only, 25%": "naive-words",
 }  # fmt: skip
 
 
 def test_findings_on_judges_are_what_was_saved() -> None:
     tables = {
-        regime: {(x["order"], x["method"]): x for x in saved(f"judge-{regime}-300.json")["table"]}
+        regime: {(x["order"], x["method"]): x for x in saved(f"judge-{regime}-100.json")["table"]}
         for regime in ("parallel", "progressive")
     }
     rows = rows_under("A judge keeps its answers")
     assert len(rows) == 4 * len(JUDGED)
-    for place, label, right, jcr, none, *_ in rows:
+    for place, label, right, jcr, *changed, tokens in rows:
         regime, order = place.split(", ")
         line = tables[regime]["shuffle 0" if order == "shuffled" else "identity", JUDGED[label]]
         for cell, share in ((right, line["accuracy"]), (jcr, line["jcr"])):
@@ -187,19 +188,19 @@ def test_findings_on_judges_are_what_was_saved() -> None:
             if label != "dense" or cell:
                 assert percents(cell) == pytest.approx(wanted, abs=0.51), (place, label)
                 assert percents(cell)[0] == pytest.approx(wanted[0], abs=0.051), (place, label)
-        assert percents(none)[0] == pytest.approx(100 * line["picks"][0]["value"], abs=0.51), (place, label)
+        for cell, name in zip(changed, ("to_none", "to_another"), strict=True):
+            assert not cell or percents(cell)[0] == pytest.approx(100 * line[name]["value"], abs=0.51)
+        assert percents(tokens)[0] == pytest.approx(100 * line["tokens"], abs=0.51), (place, label)
 
 
 def test_the_readmes_judge_is_what_was_saved() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    table = {(x["order"], x["method"]): x for x in saved("judge-parallel-300.json")["table"]}
-    for label, method in (("KVCOMM", "kvcomm"), ("position-only", "naive")):
+    table = {(x["order"], x["method"]): x for x in saved("judge-parallel-100.json")["table"]}
+    lines = readme.split("A judge of four candidates")[1].splitlines()
+    names = {"KVCOMM": "kvcomm", "position-only": "naive", "any quarter": "random", "*repair*": "tail"}
+    for label, method in names.items():
         line = table["shuffle 0", method]
-        [row] = [
-            x
-            for x in readme.split("A judge of four candidates")[1].splitlines()
-            if x.startswith(f"| {label}")
-        ]
-        cells = [percents(cell)[0] for cell in row.strip("|").split("|")[1:4]]
-        wanted = (line["accuracy"]["value"], line["jcr"]["value"], line["picks"][0]["value"])
+        [row] = [x for x in lines if x.startswith(f"| {label}")]
+        cells = [percents(cell)[0] for cell in row.strip("|").split("|")[1:5]]
+        wanted = [line[name]["value"] for name in ("accuracy", "jcr", "to_none", "to_another")]
         assert cells == pytest.approx([100 * x for x in wanted], abs=0.51)

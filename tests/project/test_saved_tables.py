@@ -262,7 +262,7 @@ def test_present_weights_are_those_of_the_files() -> None:
     [named] = re.findall(r"measured with the weights in the repository \(`([0-9a-f]{16})`", FINDINGS)
     seen = 0
     for head, body in re.findall(r"\n## ([^\n]*)\(present weights\)\n(.*?)(?=\n## |\Z)", FINDINGS, re.DOTALL):
-        first = re.search(r"benchmarks/results/([\w-]+\.json)", body)
+        first = re.search(r"benchmarks/results/((?:reproductions/)?[\w-]+\.json)", body)
         assert first, head
         found = json.loads((RESULTS / first[1]).read_text(encoding="utf-8"))
         weights = found["weights"] if "weights" in found else found["model"]["weights_hash"]
@@ -298,8 +298,16 @@ def test_documents_encoded_apart_are_what_was_saved() -> None:
 
 APART = {
     "KVCOMM, nothing": "kvcomm", "KVCOMM, the candidates, all of them": "candidates",
+    "KVCOMM, the candidates' ends, 25%": "k-tail", "KVCOMM, their beginnings, 25% (EPIC)": "k-first",
+    "KVCOMM, what the question looks at, 25%": "k-asked",
+    "KVCOMM, what looks at other candidates, 25%": "k-cross",
+    "KVCOMM, what changes most when fresh, 25%": "k-deviation",
     "KVCOMM, the question": "question", "KVCOMM, the candidates' headers alone": "headers",
     "KVCOMM, headers, question and the prompt's other words": "all", "position-only, nothing": "naive",
+    "position-only, the candidates' ends, 25%": "n-tail", "position-only, their beginnings, 25%": "n-first",
+    "position-only, what the question looks at, 25%": "n-asked",
+    "position-only, what looks at other candidates, 25%": "n-cross",
+    "position-only, what changes most when fresh, 25%": "n-deviation",
     "position-only, the headers alone": "naive-headers",
     "position-only, headers, question and other words": "naive-all",
 }  # fmt: skip
