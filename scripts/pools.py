@@ -132,7 +132,7 @@ def section(saved: dict[str, Any]) -> str:
         f"published: Wilcoxon's signed ranks over the {warmups} warm-ups, Holm's correction over all {holm} "
         "tests of the sweep."
     )
-    head = f"## Tables 5 and 6 behind {warmups} warm-ups (earlier weights)"
+    head = f"## Tables 5 and 6 behind {warmups} warm-ups (present weights)"
     return "\n".join([head, "", wrapped(intro), "", *tables.table(), "", *map(wrapped, tables.verdicts())])
 
 
