@@ -34,7 +34,7 @@ WALKED = re.findall(r"^\| `([\w/]+\.py)` \| `([\w.]+)(?:\(\))?` \|", PAGE, re.MU
 PATHS = sorted({q for q in QUOTED if re.fullmatch(r"\w[\w.-]*/[\w./-]+", q) and q not in LOCAL})
 KNOWN = {
     name
-    for folder in ("backend", "viz", "lab_app")
+    for folder in ("backend", "viz", "lab_app", "tests")
     for p in (ROOT / folder).rglob("*.py")
     for name in names(p)
 }

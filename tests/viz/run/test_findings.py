@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.base.statistics import NOTHING, Share
+from backend.methods.registry import method_names
 from backend.records.run import RunRecord
 from backend.records.sweep import Cell, SweepLine, Swept
-from viz.base.theme import method_styles
+from viz.base.theme import METHOD_NAMES, method_styles
 from viz.judge.verdict_grid import _favourite
 from viz.run.break_even import Line, _finding
 from viz.run.cache_error import error_by_layer, offset_by_layer
@@ -98,3 +99,7 @@ def test_the_slot_taken_most_often_is_taken_more_often_than_any(counts: dict[int
     said = _favourite({"dense": Counter(counts)}, method_styles(("dense",), {}), 4)
     slots = sorted((n for slot, n in counts.items() if slot), reverse=True)
     assert ("most often" in said) is (bool(slots) and (len(slots) < 2 or slots[0] > slots[1]))
+
+
+def test_every_method_has_its_name_in_figures() -> None:
+    assert set(method_names()) <= METHOD_NAMES.keys()
