@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import made_logs
@@ -135,3 +136,22 @@ def test_of_two_earlier_answers_the_longer_is_the_text() -> None:
     ]
     _, values = CallPipelines(calls).pipeline(2, 4)
     assert list(values.values()) == ["Somebody said:", longer, "Right?"]
+
+
+def test_what_follows_the_most_runs_of_a_call_keeps_its_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = OpenLog(EXAMPLE)
+    totals = [Counter({r.kind: 0 for r in log.runs(n)}) for n in range(len(log.xray.calls))]
+    for n, total in enumerate(totals):
+        for run in log.runs(n):
+            total[run.kind] += run.tokens
+    monkeypatch.setattr("backend.logs.timeline.MOST_RUNS", 1)
+    cut = 0
+    for n, total in enumerate(totals):
+        runs = log.runs(n)
+        assert len(runs) <= 4
+        kinds: Counter[str] = Counter()
+        for run in runs:
+            kinds[run.kind] += run.tokens
+        assert kinds == total
+        cut += any(run.kind != "new" for run in runs[1:])
+    assert cut

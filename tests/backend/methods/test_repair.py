@@ -185,6 +185,20 @@ def test_a_prompt_without_candidates_is_asked_by_its_end(walked: Walk) -> None:
     assert seen == list(range(min(last, len(context.prompt.ids) - 1), len(context.prompt.ids)))
 
 
+def test_a_prompt_without_candidates_has_the_end_of_its_text_computed_again(walked: Walk) -> None:
+    """The first agent reads the question alone; a budget of nothing computes nothing."""
+    context = walked.contexts[1]
+    assert not blocks(context.prompt)
+    [(start, end)] = [(s.start, s.end) for s in context.prompt.spans if s.kind == "placeholder"]
+    for budget in (0.0, 0.25):
+        method = RepairMethod(RepairOptions(base="naive", budget=budget))
+        plan = method.plan(context, walked.log, Clock())
+        read = walked.engine.execute(context.prompt, plan, Clock(), method=method, context=context)
+        count = min(int(budget * len(context.prompt.ids)), end - start)
+        again = [*range(end - count, end)]
+        assert np.flatnonzero((read.actions == RECOMPUTED).all(axis=0)).tolist() == again
+
+
 def test_layers_that_deviation_computed_stay_fresh(walked: Walk) -> None:
     """Layers 0 and 1 were computed for every token; with three layers, the chosen ones follow in the last."""
     found, total = (

@@ -35,6 +35,7 @@ from lab_app.pages.pipeline.form import read_request
 from lab_app.pages.pipeline.form_json import form_from_json, request_key
 from lab_app.pages.pipeline.state import state_of as pipeline_state
 from lab_app.ui.page import PageBuilder
+from lab_app.ui.validation import FormReader
 from lab_app.visits.visits import StoredResult, Visit, VisitStore
 from viz.judge.disagreement import gate_panel, gate_words
 from viz.judge.verdict_grid import baseline, grid_html, picks_html, remedy, sentence, slot_words, tone
@@ -386,6 +387,13 @@ def test_every_protocol_is_judged(protocol: str, real: VisitStore) -> None:
     assert len(mine.last_order.row.outcomes) == 4
     record = mine.records["identity"]
     assert record.request.slots_only
+
+
+def test_a_question_has_one_message() -> None:
+    for question in ("", "x" * 1_000_000, "\ud800"):
+        reader = FormReader(made(TEXTS, question=question))
+        judge.read_question(reader)
+        assert len(reader.problems) == 1
 
 
 def test_a_judge_that_rewrites_is_compared_by_its_answer() -> None:
