@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -110,6 +111,7 @@ class Handlers:
             update |= problems(None) | self._cost(visit, form, request)
             adopt(visit, form, request)
         except LabError as error:
+            state.seconds = math.inf  # a form that cannot run takes no time that a link may begin
             update |= problems(error, visit, form) | {"cost": html.cannot_run(str(error))}
         update["known"] = html.known_answer(state.example, form.values)
         with contextlib.suppress(LabError):

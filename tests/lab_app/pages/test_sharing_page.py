@@ -193,6 +193,16 @@ def test_a_link_brings_the_bench_and_its_known_answer(
     assert other.record is None
 
 
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_link_that_cannot_run_is_not_run(lab: VisitStore, visit: Visit, broken: bool) -> None:
+    """Also where the page's own form has been read before, which would run in a moment."""
+    handlers, form = Handlers(lab), make_form(visit, warm=False)
+    assert handlers.refresh(visit, form)["errors"] == {}
+    state_of(visit).from_link = True
+    changed = dataclasses.replace(form, seed=None if broken else 7)
+    assert ("data-run" in handlers.refresh(visit, changed)["bench_kept"]) is not broken
+
+
 def test_a_long_bench_is_stored_where_there_is_a_place(sharing: Sharing, visit: Visit) -> None:
     long = "".join(hashlib.sha256(b"%d" % i).hexdigest() for i in range(300))
     form = whole(make_form(visit, values={"user_question": long}, turns=1, weights=OWN))
