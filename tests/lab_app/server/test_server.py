@@ -253,7 +253,7 @@ def test_a_hundred_malformed_calls(lab: tuple[VisitStore, str]) -> None:
     fuzzer = Fuzzer(lab[1], seed=1)
     fuzzer.run(100)
     assert fuzzer.failed == []
-    assert sum(fuzzer.seen.values()) == 100
+    assert sum(fuzzer.counts.values()) == 100
     assert until(lambda: len(lab[0].turns) == 0), "no abandoned call keeps the model"
 
 
