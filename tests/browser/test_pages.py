@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from browser.conftest import PATIENCE, Watched
 from lab_app.pages.judge import page as judge
 from lab_app.pages.tour import text as words
 from lab_app.pages.tour.steps import steps
+from lab_app.ui import one_run
+from lab_app.ui.types import Update
 from lab_app.visits.visits import Visit
 
 SWEEP = """
@@ -45,8 +48,36 @@ def late(patch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
     return told_late, held
 
 
+Press = Callable[[Page, str], None]
+
+
+@pytest.fixture
+def press_run(monkeypatch: pytest.MonkeyPatch) -> Press:
+    """Presses a page's Run and waits until the server has ended what that began, a refused run too.
+
+    The page alone cannot tell: a saved run's results look like a new one's, and until the first answer comes
+    the button can be pressed again, which the server refuses.
+    """
+    ended, whole = threading.Event(), one_run.one_run
+
+    def watched(*given: Any, **named: Any) -> Iterator[Update]:
+        yield from whole(*given, **named)
+        ended.set()
+
+    def press(page: Page, key: str) -> None:
+        ended.clear()
+        page.click(f"#kv-{key}-run")
+        assert ended.wait(PATIENCE / 1000)
+        expect(page.locator(f"#kv-{key}-run")).to_be_visible()
+
+    monkeypatch.setattr(one_run, "one_run", watched)
+    return press
+
+
 @pytest.mark.slow
-def test_judging(opened: Watched, tiny_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judging(
+    opened: Watched, tiny_address: str, monkeypatch: pytest.MonkeyPatch, press_run: Press
+) -> None:
     """A verdict with its figures, candidates removed and written anew, and a set."""
     page = opened(tiny_address)
     # the early page has a bar of its own: what is pressed belongs to the one that stays
@@ -60,15 +91,13 @@ def test_judging(opened: Watched, tiny_address: str, monkeypatch: pytest.MonkeyP
     expect(page.locator("#kv-judge-cost")).to_contain_text("6 verdicts, ")
     page.fill("#kv-judge-seed input", "-1")
     expect(page.locator("#kv-error-judge-seed")).to_contain_text("allowed")
-    page.click("#kv-judge-run")  # refused at once: nothing is left that says it is starting
-    expect(page.locator("#kv-judge-run")).to_be_visible()
+    press_run(page, "judge")  # refused at once: nothing is left that says it is starting
     expect(page.locator("#kv-judge-status .kv-status-running")).to_have_count(0)
     page.fill("#kv-judge-seed input", "3")
     expect(page.locator("#kv-error-judge-seed .kv-problem")).to_have_count(0)
-    page.click("#kv-judge-run")
+    press_run(page, "judge")
     expect(page.locator("#kv-judge-grid tbody tr")).to_have_count(2)
     expect(page.locator("#kv-judge-verdict .kv-verdict-tone")).to_be_visible()
-    expect(page.locator("#kv-judge-run")).to_be_visible()
     page.click('#kv-page-judge [data-pane="4"]')
     expect(page.locator("#kv-judge-pick-order select")).to_be_visible()
     expect(page.locator("#kv-view-judge-attention .main-svg").first).to_be_visible()
@@ -95,7 +124,7 @@ def test_judging(opened: Watched, tiny_address: str, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-def test_documents(opened: Watched, tiny_address: str) -> None:
+def test_documents(opened: Watched, tiny_address: str, press_run: Press) -> None:
     """Cards in another order, one too many, two runs of which the second finds every text known."""
     page = opened(f"{tiny_address}#documents")
     first = page.locator("#kv-documents-text-0 textarea")
@@ -107,17 +136,15 @@ def test_documents(opened: Watched, tiny_address: str) -> None:
     page.click("#kv-documents-add")
     expect(page.locator("#kv-documents-text-5 textarea")).to_be_visible()
     expect(page.locator("#kv-error-documents-text-5")).to_contain_text("Document 6 is empty")
-    page.click("#kv-documents-run")
-    expect(page.locator("#kv-documents-run")).to_be_visible()
+    press_run(page, "documents")
     expect(first).to_have_value(before[1])
     page.click("#kv-documents-remove-5")
     expect(page.locator("#kv-error-documents-text-5 .kv-problem")).to_have_count(0)
     page.locator("#kv-documents-table summary").click()
     for said in ("encoded now", "already known"):
         expect(page.locator("#kv-documents-cost")).to_contain_text("tokens to read")
-        page.click("#kv-documents-run")
+        press_run(page, "documents")
         expect(page.locator("#kv-documents-table .kv-badge", has_text=said)).to_have_count(6)
-        expect(page.locator("#kv-documents-run")).to_be_visible()
     page.click('#kv-page-documents [data-pane="2"]')
     expect(page.locator("#kv-documents-strip .kv-band").first).to_be_visible()
     page.click('#kv-page-documents [data-pane="3"]')
