@@ -28,7 +28,7 @@ from lab_app.pages.pipeline import html as pipeline_html
 from lab_app.pages.pipeline.examples import Gallery, as_checked
 from lab_app.pages.pipeline.form import Form
 from lab_app.pages.pipeline.form_json import form_to_json, request_key
-from lab_app.pages.pipeline.live import finish, follows, staleness, statement
+from lab_app.pages.pipeline.live import finish, follows, same_inputs, staleness, statement
 from lab_app.pages.pipeline.problems import problems
 from lab_app.pages.pipeline.results import comparison, drawing, results
 from lab_app.pages.pipeline.running import in_line, paced, progress
@@ -128,11 +128,13 @@ class Handlers:
         return update
 
     def _draft(self, visit: Visit, form: Form) -> str:
-        """The form for the browser's memory and address. One that came by a link runs if the run is short."""
+        """The form for the browser's memory and address. One that came by a link runs if the run is short: it
+        alone, for the browser fills it in step by step, and each step is read here."""
         state = state_of(visit)
-        body = form_to_json(form, state.example)
-        run = state.from_link and state.run_form != statement(form) and state.seconds <= LINK_SECONDS
-        state.from_link = False
+        body, run = form_to_json(form, state.example), False
+        if state.from_link is not None and same_inputs(state.from_link, form):
+            state.from_link = None
+            run = state.run_form != statement(form) and state.seconds <= LINK_SECONDS
         try:
             return sharing_html.draft(body, f"c={to_link(body)}", run)
         except (LinkTooLong, ValueError):  # ValueError: a number that a link cannot hold

@@ -38,6 +38,11 @@ def statement(form: Form) -> Form:
     )  # fmt: skip
 
 
+def same_inputs(a: Form, b: Form) -> bool:
+    """Whether two forms run the same methods on the same inputs; with which options is not asked."""
+    return dataclasses.replace(statement(a), options={}) == dataclasses.replace(statement(b), options={})
+
+
 def follows(visit: Visit, form: Form) -> bool:
     """Whether the run on the screen can be revised to this form: only its methods differ."""
     ran, current = state_of(visit).run_form, statement(form)

@@ -30,7 +30,7 @@ class PipelineState:
         pinned: label of the column that the others are compared with, if any.
         form: the form as it stood at the last edit, since the last run began.
         stale_shown: whether the page says that the form was edited after the run.
-        from_link: whether the form came by a link and has not been sent back to the browser yet.
+        from_link: the form that a link brought, until the browser has sent it back.
         run_token: token of the last run of this visit.
         seconds: the expected time of a run of the form, warm-up included.
         forms: the forms of the records as JSON values, by the records' tokens.
@@ -49,7 +49,7 @@ class PipelineState:
     form: Form | None = None
     stale_shown: bool = False
     seconds: float = math.inf
-    from_link: bool = False
+    from_link: Form | None = None
     run_token: str = ""
     forms: dict[str, dict[str, Any]] = field(default_factory=dict)
     history: UndoStack = field(default_factory=UndoStack)

@@ -195,12 +195,14 @@ def test_a_link_brings_the_bench_and_its_known_answer(
 
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_link_that_cannot_run_is_not_run(lab: VisitStore, visit: Visit, broken: bool) -> None:
-    """Also where the page's own form has been read before, which would run in a moment."""
+    """Also where the page's own form, which would run in a moment, is read before it, and behind the link."""
     handlers, form = Handlers(lab), make_form(visit, warm=False)
+    linked = dataclasses.replace(form, seed=None if broken else 7)
     assert handlers.refresh(visit, form)["errors"] == {}
-    state_of(visit).from_link = True
-    changed = dataclasses.replace(form, seed=None if broken else 7)
-    assert ("data-run" in handlers.refresh(visit, changed)["bench_kept"]) is not broken
+    state_of(visit).from_link = linked
+    assert "data-run" not in handlers.refresh(visit, form)["bench_kept"]
+    assert ("data-run" in handlers.refresh(visit, linked)["bench_kept"]) is not broken
+    assert "data-run" not in handlers.refresh(visit, linked)["bench_kept"], "once"
 
 
 def test_a_long_bench_is_stored_where_there_is_a_place(sharing: Sharing, visit: Visit) -> None:

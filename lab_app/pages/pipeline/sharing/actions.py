@@ -66,15 +66,15 @@ class Sharing:
         """Open the link in the page's address."""
         kind, _, value = address.partition("=")
         if kind == "c":
-            bench = from_link(value)
-            configuration.form_from_json(bench)  # a readable message if the link is no form
-            bundle = Bundle(bench=bench)
+            bundle = Bundle(bench=from_link(value))
         elif self.store is None:
             raise RecordError(text.NO_STORE_HERE)
         else:
             bundle = read_bundle(self.store.get(value))
-        state_of(visit).from_link = bundle.record is None
-        return show(visit, bundle, text.LINK_RUN if bundle.record else text.LINK_BENCH)
+        update = show(visit, bundle, text.LINK_RUN if bundle.record else text.LINK_BENCH)
+        if bundle.record is None:
+            state_of(visit).from_link, _ = configuration.form_from_json(bundle.bench)
+        return update
 
     def _resume(self, visit: Visit, draft: dict[str, Any]) -> Update:
         """The form of this tab before a reload."""
