@@ -199,7 +199,7 @@ def test_a_link_that_cannot_run_is_not_run(lab: VisitStore, visit: Visit, broken
     handlers, form = Handlers(lab), make_form(visit, warm=False)
     linked = dataclasses.replace(form, seed=None if broken else 7)
     assert handlers.refresh(visit, form)["errors"] == {}
-    state_of(visit).from_link = linked
+    state_of(visit).from_link = dataclasses.replace(linked, weights=(*linked.weights, ""))
     assert "data-run" not in handlers.refresh(visit, form)["bench_kept"]
     assert ("data-run" in handlers.refresh(visit, linked)["bench_kept"]) is not broken
     assert "data-run" not in handlers.refresh(visit, linked)["bench_kept"], "once"
