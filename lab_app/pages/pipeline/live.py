@@ -43,8 +43,8 @@ def same_inputs(a: Form, b: Form) -> bool:
     boxes are empty: a link has as many as agents, the page eight."""
 
     def inputs(form: Form) -> Form:
-        boxes = {name: tuple(filter(None, getattr(form, name))) for name in ("templates", "weights")}
-        return dataclasses.replace(statement(form), options={}, **boxes)
+        templates, weights = tuple(filter(None, form.templates)), tuple(filter(None, form.weights))
+        return dataclasses.replace(statement(form), options={}, templates=templates, weights=weights)
 
     return inputs(a) == inputs(b)
 
