@@ -235,7 +235,8 @@ def test_the_curriculum_by_hand() -> None:
     assert {tokens: pytest.approx(curriculum(tokens)[1]) for tokens in levels} == levels
     assert [row[0] for row in CURRICULUM] == sorted({row[0] for row in CURRICULUM})
     taught = {name.partition(" ")[0] for name in curriculum(10**9)[0]}
-    assert taught == {*TASKS} - {"drill"}, "in the end all tasks are trained, and no bare calculation"
+    # selecting at a glance was not learned (FINDINGS.md)
+    assert taught == {*TASKS} - {"glance", "drill"}, "in the end all other tasks are trained"
 
 
 @pytest.mark.parametrize("tokens", [0, 800_000, 10**7])
