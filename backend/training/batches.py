@@ -29,21 +29,17 @@ class Packer:
         return ids
 
     def encode_document(self, document: Document, rng: random.Random) -> tuple[list[int], list[float]]:
-        """A document's tokens and the weight of the loss on each: 0 for results that are filled in.
-
-        The answers of a quiz stand each between the token that opens it and the end of text; those of other
-        documents are one.
-        """
+        """A document's tokens and the weight of the loss on each: 0 for results that are filled in."""
         recipe = self.recipe
         ids, weights = [self.bos], [0.0]
-        quiz, opened = document.task == "quiz", False
+        opened = False
         for piece in document.pieces:
             if not piece.answer:
                 new = self.encode(piece.text)
                 ids += new
                 weights += [recipe.prompt_weight if rng.random() < recipe.prompt_share else 0.0 for _ in new]
                 continue
-            if quiz or not opened:
+            if not opened:
                 ids.append(self.opener)
                 weights.append(0.0)
                 opened = True
@@ -51,16 +47,13 @@ class Packer:
                 new = self.encode(text)
                 ids += new
                 weights += [0.0 if filled else 1.0] * len(new)
-            if quiz:
-                ids.append(self.eos)
-                weights.append(1.0)
-        return (ids, weights) if quiz else ([*ids, self.eos], [*weights, 1.0])
+        return [*ids, self.eos], [*weights, 1.0]
 
     def document(self, rng: random.Random, tokens_seen: int) -> tuple[list[int], list[float]]:
         shares, level = curriculum(tokens_seen)
         task, _, kind = rng.choices(list(shares), list(shares.values()))[0].partition(" ")
-        # three in five at the full level, at which the evaluation is
-        style = Style(level=level * min(1.0, rng.uniform(0.4, 1.9)))
+        # two in five at the full level, at which the evaluation is
+        style = Style(level=level * min(1.0, rng.uniform(0.4, 1.4)))
         document = make_document(rng, task, kind=kind or None, style=style)
         return self.encode_document(document, rng)
 

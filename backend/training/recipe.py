@@ -100,13 +100,11 @@ CURRICULUM: tuple[tuple[int, float, dict[str, int]], ...] = (
      | {"compare same": 1, "solver": 42, "worker": 3, "judge": 10, "documents one-hop": 17}
      | {"documents two-hop": 17}
      | {"prefix codebook": 5, "prefix units": 5, "prefix who": 8, "tools": 6, "program": 10}),
-    # several questions over the same documents, fewer texts in the presets' words, more of what edits do;
-    # judges who write the number alone
-    (179_000_000, 1.0, {"recall copy": 2, "recall pairs": 2, "recall roles": 1, "recall candidates": 2}
-     | {"compare same": 2}
-     | {"solver": 46, "worker": 3, "judge": 9, "documents one-hop": 3, "documents two-hop": 5}
-     | {"quiz one-hop": 6, "quiz two-hop": 11, "glance differs": 4, "glance majority": 4}
-     | {"prefix codebook": 6, "prefix units": 5, "prefix who": 11, "tools": 5, "program": 14}),
+    # facts written whole stand in the documents
+    (179_000_000, 1.0, {"recall copy": 1, "recall pairs": 2, "recall facts": 2, "recall roles": 1}
+     | {"compare same": 1, "solver": 40, "worker": 3, "judge": 10, "documents one-hop": 19}
+     | {"documents two-hop": 19}
+     | {"prefix codebook": 6, "prefix units": 5, "prefix who": 10, "tools": 6, "program": 13}),
 )  # fmt: skip
 
 

@@ -21,7 +21,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from backend.prompts.tasks.words import use_pieces
 from backend.training.batches import Packer, step_batches
 from backend.training.deepen import deepen
 from backend.training.forward_pass import bfloat16_pays, build_model, hidden_states
@@ -76,7 +75,6 @@ def train(
     if processes > 1:
         torch.distributed.barrier()
     tokenizer = PreTrainedTokenizerFast.from_pretrained(export)
-    use_pieces(tokenizer.get_vocab())
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda":
         torch.set_float32_matmul_precision("high")

@@ -25,7 +25,6 @@ TASKS: dict[str, tuple[Maker, tuple[str, ...]]] = {
     "judge": (judging.make_judge, judging.KINDS),
     "glance": (judging.make_glance, judging.GLANCES),
     "documents": (documents.make_documents, documents.KINDS),
-    "quiz": (documents.make_quiz, documents.KINDS),
     "tools": (tools.make_tools, tools.KINDS),
     "program": (programs.make_program, programs.KINDS),
     "prefix": (prefixes.make_prefix, prefixes.KINDS),
@@ -33,7 +32,7 @@ TASKS: dict[str, tuple[Maker, tuple[str, ...]]] = {
     "recall": (drills.make_recall, tuple(drills.RECALL)),
     "compare": (drills.make_compare, tuple(drills.COMPARE)),
 }
-DRILLS = ("drill", "recall", "compare", "quiz")  # for training alone
+DRILLS = ("drill", "recall", "compare")  # for training alone
 # smallest and largest size of a document, where there are bounds
 SIZES = {
     "worker": (1, 4),

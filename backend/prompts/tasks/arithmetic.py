@@ -138,7 +138,7 @@ def draw_problem(
         count = steps or rng.randint(1, max_steps)
         if style.edit in STORY_EDITS or (
             style.edit is None
-            and (style.wording == "unseen" or (style.wording == "any" and rng.random() < 0.9))
+            and (style.wording == "unseen" or (style.wording == "any" and rng.random() < 0.8))
         ):
             text, solution, answer = draw_story(rng, style, count)
             problem = Problem(text, tuple(solution), answer)

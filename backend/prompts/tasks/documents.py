@@ -2,13 +2,12 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from backend.prompts.tasks.base import COLORS, NAMES, PRESET_WORDS, Document, Piece, Style, is_held_out
-from backend.prompts.tasks.facts import Statement, Story, choose, draw_story, further_questions
+from backend.prompts.tasks.facts import Statement, choose, draw_story
 from backend.prompts.tasks.layouts import draw_layout
 from backend.prompts.tasks.phrases import phrases
-from backend.prompts.tasks.whole_facts import Sentence, WholeStory, draw_whole_story, further_of_whole
+from backend.prompts.tasks.whole_facts import Sentence, draw_whole_story
 from backend.prompts.tasks.words import Draw, start_sentence
 
 DOCUMENTS = phrases("documents")
@@ -18,9 +17,8 @@ LANDS: tuple[str, ...] = PRESET_WORDS.lands
 FOODS: tuple[str, ...] = PRESET_WORDS.foods
 
 READER = "You read documents. Find each fact and answer the question."
-STOCK = 0.15  # share of training documents in the presets' words
-WHOLE = 0.4  # share of the others whose facts are written whole
-QUIZ = 8  # questions of a quiz, at most
+STOCK = 0.32  # share of training documents in the presets' words
+WHOLE = 0.5  # share of the others whose facts are written whole
 # by relation: its sentence, and the question about it
 FACTS: dict[str, str] = PRESET_WORDS.facts
 ONE_HOP: dict[str, str] = PRESET_WORDS.one_hop
@@ -130,50 +128,6 @@ def _draw(rng: random.Random, kind: str, count: int, style: Style) -> tuple[list
 
 
 def _open(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
-    text = _draw_open(rng, style, held_out, kind, size)
-    layout, story = draw_layout(text.draw, len(text.texts)), text.story
-    target, answer = text.reply(story.needed, story.answer)
-    pieces = (*layout.pieces(text.texts, story.question), Piece(target, answer=True))
-    return Document("documents", kind, pieces, answer, len(text.texts))
-
-
-def make_quiz(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
-    """Several questions over the same documents, one after the other, each with its answer.
-
-    For training: a question more costs a quarter of the tokens that documents of its own would.
-    """
-    text = _draw_open(rng, style, held_out, kind, size)
-    layout, story = replace(draw_layout(text.draw, len(text.texts)), question_first=False), text.story
-    target, answer = text.reply(story.needed, story.answer)
-    pieces = [*layout.pieces(text.texts, story.question), Piece(target, answer=True)]
-    if isinstance(story, WholeStory):
-        further = further_of_whole(text.draw, story, QUIZ - 1)
-    else:
-        further = further_questions(text.draw, story, QUIZ - 1)
-    for asked in further:
-        more, _ = text.reply(asked.needed, asked.answer)
-        pieces += [Piece("\n" + layout.label), Piece(asked.question), Piece("\n"), Piece(more, answer=True)]
-    return Document("quiz", kind, tuple(pieces), answer, len(text.texts))
-
-
-@dataclass(frozen=True)
-class _OpenText:
-    """Documents in open wording, their story, and by each fact's ``id`` the sentence that holds it."""
-
-    draw: Draw
-    texts: list[str]
-    story: Story | WholeStory
-    sentence_of: dict[int, str]
-
-    def reply(self, needed: Sequence[object], answer: str) -> tuple[str, str]:
-        """What states the facts and the answer; and the answer, with a capital where the text has it so."""
-        hops = [self.sentence_of[id(fact)] for fact in needed]
-        answer = answer if answer in hops[-1] else start_sentence(answer)
-        reasoning = " ".join(text if text.endswith(".") else f"{text}." for text in dict.fromkeys(hops))
-        return f"{reasoning} The answer is {answer}", answer
-
-
-def _draw_open(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> _OpenText:
     hop_count = KINDS.index(kind) + 1
     while True:
         draw = style.draw(rng)
@@ -182,15 +136,21 @@ def _draw_open(rng: random.Random, style: Style, held_out: bool, kind: str, size
         extra = max(count, 2) - hop_count + rng.randint(0, 1 + round((2 + count * 1.4) * style.level))
         whole = style.wording == "any" and draw.chance(WHOLE)
         story = (draw_whole_story if whole else draw_story)(draw, hop_count, max(1, extra))
-        texts, sentences = _write_documents(draw, count, story.needed, story.others, style.answers_first)
+        texts, hops, last = _write_documents(draw, count, story.needed, story.others, style.answers_first)
         if is_held_out(story.question + " ".join(texts)) == held_out:
-            return _OpenText(draw, texts, story, sentences)
+            break
+    layout = draw_layout(draw, count)
+    # with a capital where the text has it at the start of a sentence
+    answer = story.answer if story.answer in last else start_sentence(story.answer)
+    reasoning = " ".join(text if text.endswith(".") else f"{text}." for text in dict.fromkeys(hops))
+    target = Piece(f"{reasoning} The answer is {answer}", answer=True)
+    return Document("documents", kind, (*layout.pieces(texts, story.question), target), answer, count)
 
 
 def _write_documents(
     draw: Draw, count: int, needed: Sequence[Written], others: Sequence[Written], answers_first: bool
-) -> tuple[list[str], dict[int, str]]:
-    """The documents' texts, and by each fact's ``id`` the sentence that holds it."""
+) -> tuple[list[str], list[str], str]:
+    """The documents' texts, the sentences that hold the needed facts, and the last of these facts in it."""
     rng = draw.rng
     shelves: list[list[Written | None]] = [[] for _ in range(count)]
     homes: list[int] = []
@@ -231,4 +191,5 @@ def _write_documents(
                 sentence_of[id(fact)] = sentences[-1]
         lead = "- " if between == "\n- " else ""
         texts.append(lead + between.join(sentences))
-    return texts, sentence_of
+    hops = [sentence_of[id(fact)] for fact in needed]
+    return texts, hops, hops[-1]

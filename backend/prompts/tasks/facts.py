@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 
@@ -101,15 +100,6 @@ class Story:
     answer: str
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A question about a story, the facts that answer it one after the other, and the answer."""
-
-    question: str
-    needed: tuple[object, ...]
-    answer: str
-
-
 class Cast:
     """Who and what the facts of one document are about; no two share a word."""
 
@@ -197,13 +187,6 @@ class _Topic:
         verb = draw.word() if any("{v}" in text for text in relation.says) else ""
         return cls(relation, object_, k, verb.rstrip("s") or verb)
 
-    @classmethod
-    def of(cls, statement: Statement) -> _Topic:
-        relation, about = statement.relation, statement.about
-        if relation.about:
-            return cls(relation, ABOUTS[relation.about][about], about, "")
-        return cls(relation, relation.object, "", about)
-
     def say(self, draw: Draw, subject: str, object_: str) -> Statement:
         text = self.fill(choose(draw, self.relation.says), subject, object_)
         return Statement(self.relation, subject, object_, self.k or self.v, text)
@@ -273,40 +256,6 @@ def _story(draw: Draw, hops: int, count: int) -> Story | None:
         needed[-1].subject if back else needed[-1].object,
     )
     return story if unique(story, keys) else None
-
-
-def further_questions(draw: Draw, story: Story, most: int) -> list[Asked]:
-    """Up to ``most`` other questions about a story's facts, of one hop and of two, as far as it has some."""
-    facts = (*story.needed, *story.others)
-    counts = Counter(key for fact in facts for key in set(fact.keys))
-    by_object, by_subject = (
-        [fact for fact in facts if counts[fact.keys[i]] == 1 and fact is not story.needed[0]] for i in (0, 1)
-    )
-    single = [(fact, False) for fact in by_object] + [
-        (fact, True) for fact in by_subject if fact.relation.back
-    ]
-    chains = [(a, b, False) for a in by_object for b in by_object if a.object == b.subject]
-    chains += [(a, b, True) for a in by_subject for b in by_object if a.subject == b.subject]
-    chains = [(a, b, back) for a, b, back in chains if a.relation.group != b.relation.group]
-    out: list[Asked] = []
-    draw.rng.shuffle(single)
-    draw.rng.shuffle(chains)
-    while (single or chains) and len(out) < most:
-        if chains and (not single or draw.chance(0.5)):
-            first, last, back = chains.pop()
-            noun = choose(draw, first.relation.who if back else first.relation.that, noun=True)
-            start = first.object if back else first.subject
-            described = _Topic.of(first).fill(noun, start, start)
-            question = noun and _Topic.of(last).ask(draw, described, True)
-            asked = Asked(_as_typed(draw, question), (first, last), last.object) if question else None
-        else:
-            last, back = single.pop()
-            topic = _Topic.of(last)
-            question = topic.ask_back(draw, last.object) if back else topic.ask(draw, last.subject, False)
-            asked = Asked(_as_typed(draw, question), (last,), last.subject if back else last.object)
-        if asked:
-            out.append(asked)
-    return out
 
 
 def _others(

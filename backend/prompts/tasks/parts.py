@@ -8,7 +8,7 @@ from functools import cache
 from backend.prompts.tasks.base import Piece, Style
 from backend.prompts.tasks.words import Draw, split
 
-STOCK_SHARE = 0.15  # of training documents that are worded entirely as the presets are
+STOCK_SHARE = 0.3  # of training documents that are worded entirely as the presets are
 
 
 def settle(rng: random.Random, style: Style) -> Style:

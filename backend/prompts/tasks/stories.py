@@ -327,25 +327,21 @@ def draw_story(rng: random.Random, style: Style, steps: int) -> StoryProblem:
     With other *words*, some pattern of it is one that training never shows.
     """
     d = style.draw(rng)
-    # training meets what visitors edit more often than chance would bring it
-    edit = style.edit
-    if style.wording == "any" and edit is None and style.level == 1 and d.chance(0.45):
-        edit = d.rng.choice(("extra", "extra", "words", "words", "ratios", "ratios", "numbers"))
     story, shape = Story(), _shape(rng, OPEN)
-    if edit == "numbers":
+    if style.edit == "numbers":
         story, shape = Story(filler=0.1, amounts=0.05, lowest=100), _shape(rng, NUMBERS)
-    elif edit == "extra":
+    elif style.edit == "extra":
         story, shape = Story(filler=1.0, amounts=0.3), rng.choice(("chain", "situation"))
-    elif edit == "ratios":
+    elif style.edit == "ratios":
         story, shape = Story(ratios=1.0, filler=0.1, amounts=0.05), _shape(rng, RATIOS)
-    elif edit == "bare":
+    elif style.edit == "bare":
         shape = "sum"
-    elif edit == "words":
+    elif style.edit == "words":
         story, shape = Story(filler=0.05, amounts=0.05), rng.choice(("chain", "situation"))
     elif style.level < 1:
         ease, highest = style.level, 999 if style.level < 0.3 else LARGEST
         story = Story(0.25 * ease, 0.15 * ease, 0.3, 0.35 * ease, highest=highest)
-    if edit is None and style.level > 0.5 and d.chance(0.25):
+    if style.edit is None and style.level > 0.5 and d.chance(0.25):
         story = replace(story, lowest=100)
     text, solution, answer = SHAPES[shape](d, story, steps)
     while style.edit == "words" and not d.unseen_count:

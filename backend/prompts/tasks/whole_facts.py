@@ -7,11 +7,9 @@ about relations.
 """
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 
-from backend.prompts.tasks.facts import Asked
 from backend.prompts.tasks.phrases import FOLDER
 from backend.prompts.tasks.words import Draw
 
@@ -24,12 +22,9 @@ SAME_TEMPLATE = 0.45  # of the facts beside the needed ones
 
 @dataclass(frozen=True)
 class Sentence:
-    """A fact as the documents say it, without its full stop; and a question that it answers, or none."""
+    """A fact as the documents say it, without its full stop."""
 
     text: str
-    topic: str = ""
-    question: str = ""
-    answer: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,7 +90,7 @@ def draw_whole_story(d: Draw, hops: int, count: int) -> WholeStory:
             others.append(_other_template(d, template, values, used))
     return WholeStory(
         d.say(d.rng.choice(template.questions), **values),
-        tuple(Sentence(d.say(text, **values), template.topic) for text in template.sentences),
+        tuple(Sentence(d.say(text, **values)) for text in template.sentences),
         tuple(others),
         values[template.answer],
     )
@@ -110,7 +105,7 @@ def _same_template(d: Draw, template: Template, values: dict[str, str], used: se
     shared = {s: values[s] for s in sorted(slots) if s != other and s != template.answer and d.chance(0.3)}
     if len(template.sentences) > 1 and set(keys) & set(shared):
         shared = {}
-    return _sentence(d, template, text, _fill(d, template, used, shared))
+    return Sentence(d.say(text, **_fill(d, template, used, shared)))
 
 
 def _other_template(d: Draw, template: Template, values: dict[str, str], used: set[str]) -> Sentence:
@@ -124,27 +119,7 @@ def _other_template(d: Draw, template: Template, values: dict[str, str], used: s
         slots = [s for s in SLOT.findall(text) if s in sort]
         if needed_values and slots and d.chance(0.5):
             shared[slots[0]] = d.rng.choice(needed_values)
-    return _sentence(d, other, text, _fill(d, other, used, shared))
-
-
-def _sentence(d: Draw, template: Template, text: str, values: dict[str, str]) -> Sentence:
-    if len(template.sentences) > 1:
-        return Sentence(d.say(text, **values), template.topic)
-    question = d.say(d.rng.choice(template.questions), **values)
-    return Sentence(d.say(text, **values), template.topic, question, values[template.answer])
-
-
-def further_of_whole(d: Draw, story: WholeStory, most: int) -> list[Asked]:
-    """Up to ``most`` other questions about a story's facts, each of one hop.
-
-    Facts of the needed one's template differ in what is asked about; of other topics only a single fact is.
-    """
-    topics = Counter(fact.topic for fact in story.others)
-    facts = [
-        x for x in story.others if x.question and (x.topic == story.needed[0].topic or topics[x.topic] == 1)
-    ]
-    chosen = d.rng.sample(facts, min(most, len(facts)))
-    return [Asked(fact.question, (fact,), fact.answer) for fact in chosen]
+    return Sentence(d.say(text, **_fill(d, other, used, shared)))
 
 
 def _fill(d: Draw, template: Template, used: set[str], shared: dict[str, str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ in eight names and things is kept from training, and one in ten patterns whose w
 import hashlib
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -25,8 +25,6 @@ _CODAS = ["", "", "", *"b ck d f g l ll m n nd ng nk p r rd rk rt s sh sk ss st 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 SYSTEM_WORDS = Path("/usr/share/dict/words")
 _dictionary: tuple[str, ...] = ()
-_pieces: tuple[str, ...] = ()
-ACCENTED = "áàâäãåçéèêëíîïñóôöõøúùûüýšžčłğÉÖÜÅØŁŠ"
 
 
 def is_unseen(text: str, one_in: int = 8) -> bool:
@@ -43,17 +41,6 @@ def use_dictionary(path: Path) -> int:
     lines = path.read_text(encoding="utf-8", errors="ignore").split("\n")
     _dictionary = tuple(w for w in lines if 3 <= len(w) <= 12 and w.isalpha() and not is_unseen(w.lower()))
     return len(_dictionary)
-
-
-def use_pieces(vocabulary: Iterable[str]) -> int:
-    """Let :meth:`Draw.word` join pieces of a tokenizer's vocabulary, so that training has each of them copied.
-
-    Which words an edit brings is open; which tokens they are made of is not. Returns how many there are.
-    """
-    global _pieces
-    pieces = {token.lstrip("Ġ") for token in vocabulary}
-    _pieces = (*sorted(x for x in pieces if x.isascii() and x.isalpha()), *ACCENTED)
-    return len(_pieces)
 
 
 class Draw:
@@ -113,11 +100,6 @@ class Draw:
         """A made-up word in small letters, or one of the dictionary."""
         rng = self.rng
         while True:
-            if _pieces and not self.unseen and rng.random() < 0.2:
-                word = "".join(rng.choice(_pieces) for _ in range(rng.choice((1, 2, 2, 3))))
-                if len(word) > 12 or is_unseen(word.lower()):
-                    continue
-                return word.upper() if rng.random() < 0.05 else word.lower()
             if _dictionary and rng.random() < 0.5:
                 return rng.choice(_dictionary).lower()
             if rng.random() < 0.12:

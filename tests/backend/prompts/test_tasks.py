@@ -41,7 +41,7 @@ from backend.prompts.tasks import (
     prefixes,
     tools,
 )
-from backend.prompts.tasks.facts import Statement, draw_story, further_questions
+from backend.prompts.tasks.facts import draw_story
 from backend.prompts.tasks.situations import COUNT_WORDS
 from backend.prompts.tasks.stories import SHAPES
 from backend.prompts.tasks.story_teller import Story
@@ -190,43 +190,6 @@ def test_one_fact_answers_each_hop(seed: int, hops: int, others: int, unseen: bo
     if not back:
         same = [said for said in facts if said.keys[0][:3] == last.keys[0]]
         assert {said.object for said in same} == {last.object}, "no second object of the same"
-
-
-@given(seed=SEEDS, hops=st.integers(1, 2), others=st.integers(4, 12))
-def test_one_fact_answers_each_hop_of_further_questions(seed: int, hops: int, others: int) -> None:
-    draw = Draw(random.Random(seed))
-    story = draw_story(draw, hops, others)
-    facts = [*story.needed, *story.others]
-    asked = further_questions(draw, story, 8)
-    assert len(asked) <= 8
-    assert len({question.question for question in asked}) == len(asked)
-    for question in asked:
-        *bridge, last = question.needed
-        assert isinstance(last, Statement)
-        same = [x for x in facts if x.relation.group == last.relation.group and x.about == last.about]
-        if question.answer == last.object:
-            assert [x for x in same if x.subject.lower() == last.subject.lower()] == [last]
-        else:
-            assert question.answer == last.subject
-            assert [x for x in same if x.object.lower() == last.object.lower()] == [last]
-        for first in bridge:
-            assert isinstance(first, Statement)
-            assert last.subject in (first.object, first.subject)
-            assert last.subject not in question.question
-
-
-@given(seed=SEEDS, kind=st.sampled_from(("one-hop", "two-hop")))
-def test_each_answer_of_a_quiz_states_what_its_documents_say(seed: int, kind: str) -> None:
-    document = make_document(random.Random(seed), "quiz", kind=kind)
-    text = "".join(piece.text for piece in document.pieces if piece.name)
-    answers = [piece.text for piece in document.pieces if piece.answer]
-    assert 1 <= len(answers) <= 8
-    for answer in answers:
-        reasoning, _, value = answer.rpartition(" The answer is ")
-        assert value
-        for sentence in re.split(r"(?<=\.) (?=\S)", reasoning):
-            assert sentence.rstrip(".") in text
-        assert value.lower() in reasoning.lower()
 
 
 @pytest.mark.slow
@@ -396,7 +359,7 @@ def test_one_problem_in_32_is_held_out() -> None:
 def test_a_part_of_training_is_what_the_presets_say(task: str) -> None:
     rng = random.Random(6)
     drawn = [make_document(rng, task) for _ in range(300)]
-    assert 0.78 < sum(map(in_open_wording, drawn)) / 300 < 0.92
+    assert 0.6 < sum(map(in_open_wording, drawn)) / 300 < 0.76
     assert all(in_open_wording(make_document(rng, task, style=Style("unseen"))) for _ in range(100))
 
 

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import random
-import re
 import socket
 from collections import Counter
 from dataclasses import replace
@@ -34,9 +33,7 @@ from backend.prompts.tasks import (
     Document,
     Style,
     make_document,
-    words,
 )
-from backend.prompts.tasks.words import Draw
 from backend.training import batches, forward_pass, train
 from backend.training.batches import Packer, padded
 from backend.training.forward_pass import hidden_states
@@ -162,34 +159,6 @@ def test_what_is_filled_in_is_not_learnt() -> None:
     told = "".join(f" {line[3]}" for line in chain(document.target))
     assert packer.tokenizer.decode([i for i, _ in free]) == told
     assert set(weights[at:]) == {0.0, 1.0}
-
-
-def test_each_answer_of_a_quiz_is_opened_and_ended() -> None:
-    packer = Packer(tiny.tokenizer(), SMALL)
-    drawn = (make_document(random.Random(seed), "quiz") for seed in range(100))
-    document = next(quiz for quiz in drawn if sum(piece.answer for piece in quiz.pieces) > 2)
-    ids, weights = packer.encode_document(document, random.Random(0))
-    answers = [piece.text for piece in document.pieces if piece.answer]
-    opened = [at for at, token in enumerate(ids) if token == packer.opener]
-    assert len(opened) == len(answers) == ids.count(packer.eos)
-    for at, answer in zip(opened, answers, strict=True):
-        end = ids.index(packer.eos, at)
-        assert packer.tokenizer.decode(ids[at + 1 : end]) == answer
-        assert weights[at] == 0.0
-        assert set(weights[at + 1 : end + 1]) == {1.0}
-    drill = make_document(random.Random(0), "recall", kind="pairs")
-    ids, _ = packer.encode_document(drill, random.Random(0))
-    assert ids.count(packer.opener) == ids.count(packer.eos) == 1
-
-
-def test_training_joins_the_pieces_of_its_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "_pieces", ())
-    assert words.use_pieces(("Ġqq", "ww", "1", "Ġ.")) == 2 + len(words.ACCENTED)
-    draw, joined = Draw(random.Random(0)), re.compile(f"(qq|ww|[{words.ACCENTED.lower()}]){{1,3}}")
-    drawn = {draw.word().lower() for _ in range(2000)}
-    assert sum(bool(joined.fullmatch(word)) for word in drawn) > 20
-    unseen = Draw(random.Random(2), unseen=True)
-    assert not any(set(unseen.word()) & set(words.ACCENTED) for _ in range(1000))
 
 
 def test_a_batch_is_a_function_of_seed_and_step() -> None:
