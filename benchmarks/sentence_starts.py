@@ -1,0 +1,66 @@
+"""Does it matter where in its sentence the word stands that a question asks by?
+
+One-hop questions over six facts in open wording, held out, read densely. The answer states the sentence that
+holds the fact and then its object, so a model that finds a word in the middle has to know how the sentence
+began. FINDINGS.md has the figures in "What a visitor's edit does to the model".
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+from backend.model.load import load_model
+from backend.prompts.tasks import Document, Style
+from backend.prompts.tasks.documents import READER, stock_pieces
+from backend.prompts.tasks.facts import Story, draw_story
+from backend.prompts.tasks.words import start_sentence
+from backend.training.evaluate import answers, marks, share
+
+OTHERS = 5  # facts beside the one that answers
+
+
+def as_document(rng: random.Random, story: Story) -> Document:
+    """A document a fact, in any order, and the story's question."""
+    (needed,) = story.needed
+    said = [start_sentence(fact.text) + "." for fact in (needed, *story.others)]
+    answer = f"{said[0]} The answer is {story.answer}"
+    pieces = stock_pieces(READER, rng.sample(said, len(said)), story.question, answer)
+    return Document("documents", "one-hop", pieces, story.answer, len(said))
+
+
+def place(story: Story) -> str:
+    """Where what the question asks by stands in the sentence that answers it."""
+    (needed,) = story.needed
+    asked = needed.subject if needed.subject.lower() in story.question.lower() else needed.object
+    return "first in its sentence" if needed.text.lower().startswith(asked.lower()) else "later"
+
+
+def main() -> None:
+    """Print the shares answered right, by where the asked word stands."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="embedded")
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    args = parser.parse_args()
+    rng = random.Random(f"sentence starts:{args.seed}")
+    stories = [draw_story(Style("unseen").draw(rng), 1, OTHERS) for _ in range(args.count)]
+    documents = [as_document(rng, story) for story in stories]
+    good: Counter[str] = Counter()
+    counts = Counter(map(place, stories))
+    model = load_model(args.model, dtype="fp32")
+    for story, document, text in zip(stories, documents, answers(model, documents), strict=True):
+        good[place(story)] += marks(document, text)["answer"]
+    report = {where: share(good[where], count) for where, count in sorted(counts.items())}
+    facts = {"bench": "sentence starts", "model": args.model, "seed": args.seed, "right": report}
+    print(json.dumps(facts, indent=1))
+    if args.json:
+        args.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
