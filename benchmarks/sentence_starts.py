@@ -33,10 +33,11 @@ def as_document(rng: random.Random, story: Story) -> Document:
 
 
 def place(story: Story) -> str:
-    """Where what the question asks by stands in the sentence that answers it."""
+    """What of the fact the question asks by, and where that stands in the sentence that answers it."""
     (needed,) = story.needed
-    asked = needed.subject if needed.subject.lower() in story.question.lower() else needed.object
-    return "first in its sentence" if needed.text.lower().startswith(asked.lower()) else "later"
+    by = "subject" if needed.subject.lower() in story.question.lower() else "object"
+    first = needed.text.lower().startswith(getattr(needed, by).lower())
+    return f"by the {by}, {'first in its sentence' if first else 'later'}"
 
 
 def main() -> None:

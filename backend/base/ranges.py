@@ -6,6 +6,9 @@ from typing import Any
 from backend.base.errors import LabError, OptionError
 from backend.base.text import show
 
+#: Seeds that a person may give: what every generator here takes.
+SEEDS = (0, 2**31 - 1)
+
 
 def check_choice(
     value: object, choices: Iterable[Any], field: str, label: str = "", error: type[LabError] = OptionError

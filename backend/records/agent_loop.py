@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.base.ranges import check_ranges
+from backend.base.ranges import SEEDS, check_ranges
 from backend.base.serialization import Saved
 from backend.base.statistics import bootstrap_interval, deviations, mean_and_half, wilson
 from backend.prompts.agent import Agent
@@ -35,7 +35,7 @@ LOOP_FORMAT = 1
 PRESET = "react-tools"  # the loop of four turns whose wording is taken
 LARGEST = 99  # the largest result that the embedded model was taught
 LIMITS: dict[str, tuple[int, int]] = {
-    "episodes": (1, 500), "turns": (2, MAX_AGENTS), "memory": (1, 1000), "seed": (0, 2**31 - 1),
+    "episodes": (1, 500), "turns": (2, MAX_AGENTS), "memory": (1, 1000), "seed": SEEDS,
     "max_new_tokens": (1, 512),
 }  # fmt: skip
 #: ``LoopRecord.ends``: the episode goes on, or how it ended.

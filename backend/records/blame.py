@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from backend.base.errors import OptionError
+from backend.base.ranges import SEEDS
 from backend.base.serialization import Floats
 from backend.base.text import show
 from backend.records.model_info import ModelInfo
@@ -15,7 +16,7 @@ from backend.records.request import RunRequest
 
 BLAME_FORMAT = 1
 BLAME_LIMITS: dict[str, tuple[int, int]] = {
-    "passes": (50, 5000), "most_parts": (1, 6), "draws": (0, 40), "seed": (0, 2**31 - 1)
+    "passes": (50, 5000), "most_parts": (1, 6), "draws": (0, 40), "seed": SEEDS
 }  # fmt: skip
 Half = Literal["keys and values", "keys", "values"]
 EXACT = re.compile(

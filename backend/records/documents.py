@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.base.errors import OptionError
-from backend.base.ranges import check_ranges
+from backend.base.ranges import SEEDS, check_ranges
 from backend.base.serialization import Saved
 from backend.base.statistics import bootstrap_interval, wilson
 from backend.records.model_info import ModelInfo
@@ -15,7 +15,7 @@ from backend.records.request import REFERENCE
 
 DOCUMENTS_FORMAT = 1
 DOCUMENT_LIMITS: dict[str, tuple[int, int]] = {
-    "questions": (1, 100_000), "seed": (0, 2**31 - 1), "lengths": (1, 100_000), "repeats": (1, 1000),
+    "questions": (1, 100_000), "seed": SEEDS, "lengths": (1, 100_000), "repeats": (1, 1000),
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from backend.base.ranges import check_choice, check_ranges
+from backend.base.ranges import SEEDS, check_choice, check_ranges
 from backend.base.serialization import from_json
 from backend.base.text import sum_taxes
 from backend.records.model_info import ModelInfo
@@ -27,7 +27,7 @@ SMALLEST_TAU = 0.5  # from here on candidates are measured (H3)
 RERUNS = 5
 GUARDED, UNGUARDED = "segments", "segments, no probe"
 LIMITS: dict[str, tuple[int, int]] = {
-    "episodes": (1, 500), "turns": (2, 16), "memory": (1, 500), "seed": (0, 2**31 - 1),
+    "episodes": (1, 500), "turns": (2, 16), "memory": (1, 500), "seed": SEEDS,
     "max_new_tokens": (1, 512), "reruns": (0, 500), "candidates": (0, 200),
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.base.errors import OptionError
-from backend.base.ranges import check_choice, check_ranges
+from backend.base.ranges import SEEDS, check_choice, check_ranges
 from backend.base.serialization import Saved
 from backend.records.model_info import ModelInfo
 from backend.records.request import Decoding, MethodChoice
@@ -45,7 +45,7 @@ PROTOCOLS: dict[Protocol, str] = {
 #: What the judge selects by, as the embedded model was taught it.
 CRITERIA = ("right", "all", "corrects", "differs", "closest", "majority")
 LIMITS: dict[str, tuple[int, int]] = {
-    "candidates": (2, 8), "count": (1, 10_000), "warmup": (0, 1000), "steps": (1, 4), "seed": (0, 2**31 - 1),
+    "candidates": (2, 8), "count": (1, 10_000), "warmup": (0, 1000), "steps": (1, 4), "seed": SEEDS,
 }  # fmt: skip
 MOST_ORDERS = 24  # all permutations of four candidates
 ANSWER_TOKENS = 160  # of the judge's answer, as its presets have it

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.base.ranges import SEEDS
 from backend.base.serialization import Floats, Saved
 from backend.records.model_info import ModelInfo
 
 PROXIMITY_FORMAT = 1
 BINS = ("near", "mid", "far")
-LIMITS: dict[str, tuple[int, int]] = {"vocabulary": (10, 20_000), "pairs": (9, 3000), "seed": (0, 2**31 - 1)}
+LIMITS: dict[str, tuple[int, int]] = {"vocabulary": (10, 20_000), "pairs": (9, 3000), "seed": SEEDS}
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from backend.base.ranges import SEEDS
 from backend.base.serialization import SELDOM
 from backend.prompts.pipeline import Pipeline
 from backend.records.control import control, controls_of
@@ -60,7 +61,7 @@ class Decoding:
         1.0, "Top-p", called="Top-p", limits=(0.01, 1.0), step=0.05,
         usage="Share of probability that is sampled from.",
     )  # fmt: skip
-    seed: int = control(0, "Seed", called="The seed", limits=(0, 2**31 - 1), usage="Of sampling.")
+    seed: int = control(0, "Seed", called="The seed", limits=SEEDS, usage="Of sampling.")
 
 
 @dataclass(frozen=True)

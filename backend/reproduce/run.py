@@ -15,7 +15,7 @@ import torch
 
 from backend.base.errors import OptionError
 from backend.base.machine import processor, versions
-from backend.base.ranges import check_whole
+from backend.base.ranges import SEEDS, check_whole
 from backend.base.serialization import as_json
 from backend.records.events import Progress
 from backend.records.model_info import ModelInfo
@@ -50,7 +50,7 @@ from backend.reproduce.training import STEPS, provide
 
 EMBEDDED = ("embedded", "embedded-small")
 COUNTS = {
-    "problems": (1, 10_000), "warmup": (0, 1000), "warmups": (1, 1000), "seed": (0, 2**31 - 1),
+    "problems": (1, 10_000), "warmup": (0, 1000), "warmups": (1, 1000), "seed": SEEDS,
     "training_steps": (0, 100_000),
 }  # fmt: skip
 

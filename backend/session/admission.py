@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from backend.base.errors import BudgetError, NotRelocatableError, OptionError
+from backend.base.ranges import SEEDS
 from backend.methods.options import Options
 from backend.methods.registry import make_options, method_class
 from backend.methods.risk_guard import check_gate
@@ -112,7 +113,7 @@ def check_decoding(decoding: Decoding) -> None:
         ("max_new_tokens", decoding.max_new_tokens, 1, 4096),
         ("temperature", decoding.temperature, 0, 5),
         ("top_p", decoding.top_p, 0.01, 1),
-        ("seed", decoding.seed, 0, 2**63 - 1),
+        ("seed", decoding.seed, *SEEDS),
     )
     for name, value, low, high in limits:
         whole = name in ("max_new_tokens", "seed")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.base.errors import LabError, OptionError
+from backend.base.ranges import SEEDS
 from backend.base.text import show
 from backend.judge.prompts import WORDINGS, check_wording
 from backend.prompts.presets import (
@@ -30,7 +31,6 @@ from backend.sweeps.spec import Data, JudgeTask, PipelineTask, Sweep, Task
 from backend.sweeps.yaml_checks import axis, keys, numbers, one_of, within
 
 MAX_CELLS = 10_000
-MAX_SEED = 2**31 - 1
 LENGTHS, TEMPERATURES = (1, 4096), (0, 5)  # allowed, of answers and of sampling
 _ORDER = re.compile(r"given|ascending|descending|random(:[0-9]{1,9})?")
 _TOP: dict[str, tuple[type, ...]] = {
@@ -126,7 +126,7 @@ def _sweep(body: object, file: str, folder: Path, text: str) -> Sweep:
             field="modes",
         )
     models = axis(table, "models", str, ("embedded",))
-    seeds = numbers(table, "seeds", int, (0,), (0, MAX_SEED - 1000))
+    seeds = numbers(table, "seeds", int, (0,), (SEEDS[0], SEEDS[1] - 1000))
     warmups = int(single["warmups"])
     if warmups > 1 and len(seeds) > 1:
         raise OptionError(

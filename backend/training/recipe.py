@@ -1,7 +1,7 @@
 """What decides the trained weights: sizes, rates, and the curriculum of the documents."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,22 @@ def curriculum(tokens: int) -> tuple[dict[str, int], float]:
     return shares, level
 
 
-def rate_factor(step: int, recipe: Recipe) -> float:
+class Schedule(Protocol):
+    """What a recipe says of its learning rate."""
+
+    @property
+    def steps(self) -> int: ...
+    @property
+    def warmup_steps(self) -> int: ...
+    @property
+    def decay_share(self) -> float: ...
+
+
+def rate_factor(step: int, recipe: Schedule) -> float:
     """Learning-rate multiplier: warm-up, constant, linear decay to zero."""
     if step < recipe.warmup_steps:
         return (step + 1) / recipe.warmup_steps
     decay_from = recipe.steps * (1 - recipe.decay_share)
     if step < decay_from:
         return 1.0
-    return max(0.0, (recipe.steps - step) / (recipe.steps - decay_from))
+    return max(0.0, (recipe.steps - step) / max(1.0, recipe.steps - decay_from))

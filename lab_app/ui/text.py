@@ -1,5 +1,6 @@
 """The page's own words. Terms are explained by the one glossary in ``viz.base.glossary``."""
 
+from backend.base.ranges import SEEDS
 from lab_app.ui.validation import NumberField
 
 NAME = "KV Reuse Lab"
@@ -228,7 +229,7 @@ JUDGE_ORDERS = "Orders"
 JUDGE_ORDER_KINDS = {"identity": "As they stand", "shuffle": "And shuffled", "all": "Every order"}
 JUDGE_NUMBERS = {
     "shuffles": NumberField("Shuffles", 1, 5),
-    "seed": NumberField("Seed", 0, 2**31 - 1),
+    "seed": NumberField("Seed", *SEEDS),
     "warm": NumberField("Problems for the pools", 0, 40),
     "budget": NumberField("Tokens that repair may read again (%)", 0, 100, whole=False),
     "temperature": NumberField("Temperature", 0.0, 5.0, whole=False),
@@ -256,7 +257,7 @@ JUDGE_SET_HELP = (
 JUDGE_SET_NUMBERS = {
     "count": NumberField("Problems", 1, 300),
     "candidates": NumberField("Candidates of each", 2, 6),
-    "set_seed": NumberField("Seed", 0, 2**31 - 1),
+    "set_seed": NumberField("Seed", *SEEDS),
 }
 JUDGE_SET_SOURCE = "Candidates are"
 JUDGE_SET_SOURCES = {"typed": "Drawn", "progressive": "Written in turn", "parallel": "Written apart"}
@@ -374,7 +375,7 @@ LOGS_READING_HELP = (
 LOGS_NUMBERS = {
     "sample": NumberField("Calls", 1, 200),
     "budget": NumberField("Budget (prompt tokens)", 100, 200_000),
-    "seed": NumberField("Seed", 0, 2**31 - 1),
+    "seed": NumberField("Seed", *SEEDS),
 }
 LOGS_SAME = "Same means"
 LOGS_SAMES = [("the same text", "none"), ("the same number", "number")]

@@ -28,6 +28,7 @@ from backend.model.link_tokens import NO_SOFT, Delta, Links, base_hash, projecti
 from backend.model.load import LoadedModel
 from backend.training.link_tokens.examples import LEARNT_KINDS, MIXTURES, MOST_DOCUMENTS, Example, draw
 from backend.training.link_tokens.layout import Batch, batch, lay_out
+from backend.training.recipe import rate_factor
 from backend.training.train import append
 
 ALPHA = 2.0  # scale of the deltas, which begin at zero
@@ -261,14 +262,6 @@ def teacher_loss(trainee: Trainee, whole: Batch, logits: Tensor) -> Tensor:
     return functional.kl_div(logits.log_softmax(-1), target, reduction="none", log_target=True).sum(-1)
 
 
-def factor(step: int, recipe: LinkRecipe) -> float:
-    """Learning-rate multiplier: warm-up, constant, linear decay to zero."""
-    if step < recipe.warmup_steps:
-        return (step + 1) / recipe.warmup_steps
-    from_ = recipe.steps * (1 - recipe.decay_share)
-    return 1.0 if step < from_ else max(0.0, (recipe.steps - step) / max(1.0, recipe.steps - from_))
-
-
 def train_links(
     model: LoadedModel,
     out: Path,
@@ -315,7 +308,7 @@ def train_links(
     parameters = [*trainee.soft, *trainee.matrices]
     for step in range(start, end):
         for group in optimiser.param_groups:
-            group["lr"] = group["rate"] * factor(step, recipe)
+            group["lr"] = group["rate"] * rate_factor(step, recipe)
         inputs, kinds, whole = feed.at(step)
         logits, tokens, rows = trainee.logits(inputs.to(device))
         each = functional.cross_entropy(logits, tokens, reduction="none")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from backend.base.ranges import SEEDS
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.blend import BlendRequest, BlendStudy
 from backend.records.request import RunRequest
@@ -16,7 +17,7 @@ from viz.studies.recompute_ratio import views
 
 RATIOS = (0.0, 0.1, 0.2, 0.5, 0.9, 1.0)
 USUAL = {"prompts": 8, "seed": 7}
-NUMBERS = {"prompts": NumberField("Prompts", 2, 40), "seed": NumberField("Seed", 0, 2**31 - 1)}
+NUMBERS = {"prompts": NumberField("Prompts", 2, 40), "seed": NumberField("Seed", *SEEDS)}
 SOURCES = [("Drawn, of this kind", "drawn"), ("The one above", "page")]
 PAGE_WRONG = "What stands above cannot be read yet. Mend what is marked there, or measure drawn prompts."
 #: Gives the chosen kind of example and the page's request, None where that is invalid.

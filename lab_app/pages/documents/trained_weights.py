@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from backend.base.ranges import SEEDS
 from backend.records.documents import DocumentRequest, DocumentStudy
 from lab_app.ui import fields
 from lab_app.ui.fields import Node
@@ -14,7 +15,7 @@ from viz.base.format import plural
 from viz.studies.document_study import accuracy, by_documents, by_position
 
 USUAL = {"questions": 24, "seed": 0}
-NUMBERS = {"questions": NumberField("Questions", 2, 100), "seed": NumberField("Seed", 0, 2**31 - 1)}
+NUMBERS = {"questions": NumberField("Questions", 2, 100), "seed": NumberField("Seed", *SEEDS)}
 ENOUGH = 60  # questions; with fewer, each place and number of documents has too few
 NONE = (
     "No weights trained for this model are shipped. Train some (kvlab train-links), and ask from the command "
