@@ -26,6 +26,7 @@ MAX_REQUESTS = 10_000
 MAX_STEPS = 6  # of a generated problem
 MAX_READERS = 4
 TRIES = 200  # draws for each distinct request
+STOCK_STEPS, OPEN_STEPS = (1, 3), (2, 4)  # of word problems
 MAX_PRESET_BYTES = 2**20
 MAX_REQUEST_FILE_BYTES = 100 * 2**20
 PRESET_FOLDER = Path(__file__).parents[2] / "presets" / "prompts"
@@ -37,6 +38,10 @@ class Example:
 
     values: Mapping[str, str]
     answer: str | None = None
+
+    def matches(self, values: Mapping[str, str]) -> bool:
+        """Whether these values are still the request's own."""
+        return all(values.get(name) == value for name, value in self.values.items())
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,11 @@ class Preset:
     examples: tuple[Example, ...]
     model: str
     task: TaskSource | None = None
+
+    @property
+    def has_open_words(self) -> bool:
+        """Whether its problems can be worded in another way than its own."""
+        return self.task is not None and self.task.task != "prefix"
 
 
 class _Strict(yaml.constructor.SafeConstructor):
@@ -268,7 +278,7 @@ def _task_source(table: Mapping[str, Any], pipeline: Pipeline) -> TaskSource:
     return source
 
 
-def _draw(source: TaskSource, rng: random.Random, pipeline: Pipeline) -> Example:
+def _draw(source: TaskSource, rng: random.Random, pipeline: Pipeline, open_words: bool = False) -> Example:
     """One held-out problem of a task, as a request for the pipeline."""
     if source.task == "prefix":
         kind = source.kind or rng.choice(tasks.prefixes.KINDS)
@@ -277,17 +287,22 @@ def _draw(source: TaskSource, rng: random.Random, pipeline: Pipeline) -> Example
         values = {f"prefix_{i}": book for i, book in enumerate(message.books, 1)} | {QUESTION: message.text}
         expected = str(message.values[-1])
     else:
-        size = source.size or (rng.randint(1, 3) if source.task == "solver" else None)
+        limits = OPEN_STEPS if open_words else STOCK_STEPS
+        size = source.size or (rng.randint(*limits) if source.task == "solver" else None)
+        style = tasks.Style("any" if open_words else "stock")
         document = tasks.make_document(
-            rng, source.task, kind=source.kind, held_out=True, style=tasks.Style("stock"), size=size
+            rng, source.task, kind=source.kind, held_out=True, style=style, size=size
         )
         values = document.values
         expected = document.selection if pipeline.scoring == "selection" else document.answer
     return Example({name: values[name] for name in pipeline.inputs if name in values}, expected)
 
 
-def preset_requests(preset: Preset, count: int, seed: int = 0) -> list[Example]:
+def preset_requests(preset: Preset, count: int, seed: int = 0, *, open_words: bool = False) -> list[Example]:
     """``count`` requests for a preset, the same ones for the same arguments.
+
+    ``open_words``: problems worded as people write, where the task has them, and mostly longer than the
+    preset's own. They fill pools for a question that somebody typed, which is often longer than those.
 
     *generated*: distinct problems that the embedded model never saw in training; the same for every
     preset of the same task, and a smaller count gives the first of a larger one. *examples*: the preset's
@@ -311,7 +326,9 @@ def preset_requests(preset: Preset, count: int, seed: int = 0) -> list[Example]:
     rng = random.Random(f"requests:{seed}")
     examples: dict[tuple[str, ...], Example] = {}
     for _ in range(TRIES * count):
-        example = _draw(preset.task, rng, preset.pipeline)
+        example = _draw(preset.task, rng, preset.pipeline, open_words)
+        if not example.values.keys() >= set(preset.pipeline.required):
+            continue  # an open problem may need fewer texts than the preset reads
         examples.setdefault(tuple(example.values.values()), example)
         if len(examples) == count:
             return list(examples.values())

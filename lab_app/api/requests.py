@@ -19,7 +19,7 @@ from backend.records.judge import ANSWER_TOKENS, CANDIDATE_TOKENS, JudgeProblem,
 from backend.records.request import CONTROLS, Decoding, MethodChoice, RunRequest
 from lab_app.pages.pipeline.form import as_shipped, read_controls
 from lab_app.ui import text
-from lab_app.ui.scenarios import WARM_LIMIT, find_preset
+from lab_app.ui.scenarios import WARM_LIMIT, find_preset, warm_set
 from lab_app.ui.validation import NumberField, problems_of
 
 OWN = "own"  # the name of a pipeline that a caller stated
@@ -72,7 +72,9 @@ class RunParameters(Call):
     expected: str | None = Field(None, description="The known answer, to be compared with.")
     turns: int | None = Field(None, description="How often the agents run; else as the scenario says.")
     warm: int = Field(
-        0, description="Requests of the scenario's set, others than yours, that fill the anchor pools first."
+        0,
+        description="Requests of the scenario's kind, others than yours, that fill the anchor pools first; "
+        "in open wording if you give `values`.",
     )
 
 
@@ -172,7 +174,7 @@ def read_run(arguments: Mapping[str, Any]) -> RunJob:
     )  # fmt: skip
     warm = NumberField("The number of requests to warm up with", 0, WARM_LIMIT).read(call.warm, "warm")
     shipped = preset is not None and as_shipped(preset, request, warm)
-    return RunJob(request, warm_set(preset, warm), shipped)
+    return RunJob(request, warm_up(call, warm), shipped)
 
 
 def read_methods(items: list[str]) -> tuple[MethodChoice, ...]:
@@ -262,17 +264,17 @@ def example_request(preset: Preset | None, number: int) -> tuple[Mapping[str, st
     return example.values, example.answer
 
 
-def warm_set(preset: Preset | None, count: int) -> tuple[Example, ...]:
-    """Requests that fill the pools, another draw than those offered.
+def warm_up(call: RunParameters, count: int) -> tuple[Example, ...]:
+    """Requests that fill the pools, another draw than those offered; in open wording for the caller's values.
 
     Raises:
-        PromptError: there is no set to draw from.
+        OptionError: there is no set to draw from.
     """
     if not count:
         return ()
-    if preset is None or preset.request_source == "file":
-        raise PromptError(text.NO_SET, field="warm")
-    return tuple(preset_requests(preset, count, seed=1))
+    if call.agents is not None:
+        raise OptionError(text.NO_SET, field="warm")
+    return warm_set(call.preset, count, call.values is not None)
 
 
 # -- judge -------------------------------------------------------------------------------------------------

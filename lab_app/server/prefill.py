@@ -7,11 +7,13 @@ warm-up takes a turn at the model, so a visitor who clicks meanwhile waits no lo
 
 import logging
 import threading
+from collections.abc import Sequence
 
 from backend.base.errors import LabError
-from backend.prompts.presets import preset_requests
+from backend.prompts.pipeline import Pipeline
+from backend.prompts.presets import Example
 from backend.records.request import Decoding, MethodChoice, RunRequest
-from lab_app.ui.scenarios import USUAL_WARM, find_preset
+from lab_app.ui.scenarios import USUAL_WARM, find_preset, warm_set
 from lab_app.visits.queue import wait_for_turn
 from lab_app.visits.visits import VisitStore
 
@@ -23,24 +25,29 @@ def fill_first_pools(lab: VisitStore, preset: str) -> None:
     """Fill the pools of a shipped scenario for all visitors; a failure is only logged."""
     try:
         scenario = find_preset(preset)
-        pipeline, examples = scenario.pipeline, preset_requests(scenario, USUAL_WARM, seed=1)
-        request = RunRequest(
-            pipeline.unrolled, dict(examples[0].values), (MethodChoice("dense"),), "pinned",
-            Decoding(pipeline.longest_answer),
-        )  # fmt: skip
-        engine = lab.engine()
-        if engine.estimate(request, USUAL_WARM).seconds > MOST_SECONDS:
-            return
-        with lab.in_line() as place:
-            for _ in wait_for_turn(place):
-                pass
-            for _ in engine.warm_up(request, examples, shared=True):
-                pass
-        engine.forget()
+        # for the scenario's own problems, and for those that people type
+        for open_words in dict.fromkeys((False, scenario.has_open_words)):
+            _fill(lab, scenario.pipeline, warm_set(preset, USUAL_WARM, open_words))
     except LabError as error:
         LOG.info("the first pools stay empty: %s", error)
     except Exception:
         LOG.exception("the first pools stay empty")
+
+
+def _fill(lab: VisitStore, pipeline: Pipeline, examples: Sequence[Example]) -> None:
+    request = RunRequest(
+        pipeline.unrolled, dict(examples[0].values), (MethodChoice("dense"),), "pinned",
+        Decoding(pipeline.longest_answer),
+    )  # fmt: skip
+    engine = lab.engine()
+    if engine.estimate(request, len(examples)).seconds > MOST_SECONDS:
+        return
+    with lab.in_line() as place:
+        for _ in wait_for_turn(place):
+            pass
+        for _ in engine.warm_up(request, examples, shared=True):
+            pass
+    engine.forget()
 
 
 def prefill_pools(lab: VisitStore, preset: str) -> threading.Thread:

@@ -15,7 +15,7 @@ def known_answer(example: Example | None, values: Mapping[str, str]) -> str:
     """The known answer, while the request is still the one of the set."""
     if example is None or example.answer is None:
         return ""
-    if any(values.get(name) != value for name, value in example.values.items()):
+    if not example.matches(values):
         return '<p class="kv-help">Edited: no known answer, so nothing is scored.</p>'
     return f'<p class="kv-help">Known answer: <b class="kv-num">{escape(clip(example.answer, 24))}</b></p>'
 

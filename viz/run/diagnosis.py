@@ -12,7 +12,7 @@ from viz.base.glossary import term
 from viz.base.html import html, joined
 from viz.base.theme import STEP_NAMES
 from viz.run.facts import final_agent
-from viz.run.verdict import compare
+from viz.run.verdict import compare, refusal
 
 
 @dataclass(frozen=True)
@@ -137,13 +137,7 @@ def repair(record: RunRecord) -> Markup:
     if sentence := repair_words(reusing):
         return sentence
     if any(names.get(s.label) == "kvcomm" for s in refused):
-        return html(
-            "{}’s {} refused to reuse and computed the prompts: safe, but nothing was gained. "
-            "More anchors or a higher {} let it correct instead.",
-            refused[0].name,
-            term("gate"),
-            term("gamma"),
-        )
+        return _less_strict(record, refused[0])
     if refused:
         return html(
             "{} copied nothing. Computing the prompt is always a repair; it costs the full read’s time.",
@@ -160,6 +154,19 @@ def repair(record: RunRecord) -> Markup:
         "Not tried in this run. Add KVCOMM: it corrects the copied cache by the offsets that similar earlier "
         "texts showed."
     )
+
+
+def _less_strict(record: RunRecord, method: Standing) -> Markup:
+    """What would let KVCOMM reuse where its gate refused everything."""
+    start = html(
+        "{}’s {} refused to reuse and computed the prompts: safe, but nothing was gained. ",
+        method.name,
+        term("gate"),
+    )
+    gate = refusal(record.outcome(agent, method.label) for agent in record.agents)
+    if gate is not None and gate.rule == "longer than every anchor":
+        return start + html("{} as long as this text would let it correct.", term("anchor", "Anchors"))
+    return start + html("A higher {}, or nearer anchors, may let it correct.", term("gamma"))
 
 
 def repair_words(reused: list[Standing]) -> Markup:

@@ -1,12 +1,13 @@
 """Did reuse change the outcome? One sentence from the record, and the facts behind it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from markupsafe import Markup
 
 from backend.prompts.scoring import extract_answer
-from backend.records.run import Outcome, RunRecord
+from backend.records.run import GateDecision, Outcome, RunRecord
 from viz.base import format as words
 from viz.base.format import listing, number
 from viz.base.html import html, joined, listed, quoted
@@ -77,7 +78,7 @@ def compare(record: RunRecord, label: str) -> Compared:
         kind = "choice"
     reason = ""
     if not any(words.reused_anything(b) for _, b in pairs):
-        kind, reason = "nothing", _why_nothing([b for _, b in pairs])
+        kind, reason = "nothing", _why_nothing(record, [b for _, b in pairs])
     evidence = None
     if record.request.mode == "pinned" and kind in ("answer", "choice", "text"):
         outcomes = [b for b in (differ if kind == "text" else [out]) if b.fidelity]
@@ -270,12 +271,21 @@ def _evidence_words(record: RunRecord, compared: Compared, several: bool) -> Mar
     return text + "."
 
 
-def _why_nothing(outcomes: list[Outcome]) -> str:
-    rules = {g.rule for o in outcomes for g in o.gate if not g.shareable}
-    if "empty pool" in rules:
-        return "{name} has no anchors yet, so it computed everything: warm up its pools."
-    if rules:
-        return "{name} computed everything: its gate rejected a placeholder of every agent."
+def refusal(outcomes: Iterable[Outcome]) -> GateDecision | None:
+    """The first text that a gate refused to share; None if there is none."""
+    return next((gate for o in outcomes for gate in o.gate if not gate.shareable), None)
+
+
+def _why_nothing(record: RunRecord, outcomes: list[Outcome]) -> str:
+    if refused := refusal(outcomes):
+        if refused.rule == "empty pool":
+            return "{name} has no anchors yet, so it computed everything: warm up its pools."
+        text = words.segment_words(record.request.pipeline, refused.placeholder)
+        if refused.rule == "longer than every anchor":
+            return "{name} computed everything: the " + text + " is longer than every anchor."
+        if refused.rule == "entropy":
+            return "{name} computed everything: no anchor of the " + text + " stands out enough for its gate."
+        return "{name} computed everything: its gate rejected the " + text + "."
     return "{name} reused nothing: " + (outcomes[-1].reason or "every token was computed.").replace(
         "{", "{{"
     ).replace("}", "}}")

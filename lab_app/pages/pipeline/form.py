@@ -152,7 +152,7 @@ def read_request(form: Form, example: Example | None = None) -> RunRequest:
     methods = attempt(lambda: chosen_methods(form))
     controls = attempt(lambda: read_controls({key: getattr(form, key) for key in REQUEST_CONTROLS}))
     reader.check()
-    same = example is not None and all(values.get(k) == v for k, v in example.values.items())
+    same = example is not None and example.matches(values)
     expected = example.answer if example and same else None
     return RunRequest(pipeline, values, methods, **controls, expected=expected)
 

@@ -47,7 +47,7 @@ def form_to_json(form: Form, example: Example | None = None) -> Body:
         for c in form.copies
     ]
     body["pinned"] = form.pinned
-    same = example and all(form.values.get(k) == v for k, v in example.values.items())
+    same = example and example.matches(form.values)
     if example and same and example.answer is not None:
         body["known"] = example.answer
     return {key: value for key, value in body.items() if value not in ({}, "") and (value or key != "copies")}

@@ -18,7 +18,7 @@ from typing import Any
 
 from backend.base.errors import LabError, OptionError, RunCancelled
 from backend.prompts.notices import notices
-from backend.prompts.presets import Example, preset_requests
+from backend.prompts.presets import Example
 from backend.records.events import Event
 from backend.records.request import RunRequest
 from backend.records.run import RunRecord
@@ -38,7 +38,7 @@ from lab_app.pages.pipeline.state import keep_form, state_of
 from lab_app.ui import html, text
 from lab_app.ui.method_choice import keeps_pools, standing
 from lab_app.ui.run_results import choices
-from lab_app.ui.scenarios import find_preset
+from lab_app.ui.scenarios import find_preset, warm_set
 from lab_app.ui.streaming import REDRAW_SECONDS, live
 from lab_app.ui.types import Update
 from lab_app.visits.umap_worker import LAYOUTS
@@ -187,12 +187,12 @@ class Handlers:
         return counts
 
     def _cost(self, visit: Visit, form: Form, request: RunRequest) -> Update:
-        warm = self._warm_count(visit, form, request)
-        once = visit.engine.estimate(request)
+        examples = self._warm_up(visit, form, request, in_own_words(visit, form))
+        warm, once = len(examples), visit.engine.estimate(request)
         warm_seconds = visit.engine.estimate(request, warm).seconds if warm else 0.0
         preset = find_preset(form.preset)
         ready = warm and forms.as_shipped(preset, request, warm)
-        ready = ready and visit.engine.warm_up_is_cached(request, warm_set(form, warm))
+        ready = ready and visit.engine.warm_up_is_cached(request, examples)
         state_of(visit).seconds = once.seconds + (0.0 if ready else warm_seconds)
         return {
             "cost": html.cost(once, warm, 0.0 if ready else warm_seconds),
@@ -201,16 +201,18 @@ class Handlers:
             ),
         }
 
-    def _warm_count(self, visit: Visit, form: Form, request: RunRequest) -> int:
-        """How many requests to send first: none if the pools hold anchors already."""
+    def _warm_up(
+        self, visit: Visit, form: Form, request: RunRequest, open_words: bool
+    ) -> tuple[Example, ...]:
+        """The requests to send first: none if the pools hold anchors of this wording already."""
         if not form.warm or not keeps_pools(request.methods):
-            return 0
-        if (
-            any(pool.anchors for pool in visit.engine.pools(request))
-            or example_at(find_preset(form.preset), 0) is None
-        ):
-            return 0
-        return self._read_warm_count(form)
+            return ()
+        filled = any(pool.anchors for pool in visit.engine.pools(request))
+        if filled and state_of(visit).open_words in (None, open_words):
+            return ()
+        if example_at(find_preset(form.preset), 0) is None:
+            return ()
+        return warm_set(form.preset, self._read_warm_count(form), open_words)
 
     def _read_warm_count(self, form: Form) -> int:
         return int(forms.WARM_COUNT.read(form.warm_count, "warm"))
@@ -223,10 +225,11 @@ class Handlers:
         def work(cancel: threading.Event) -> Iterator[Update]:
             request = self._request(visit, form)
             yield problems(None)
-            warm = self._warm_count(visit, form, request)
+            open_words = in_own_words(visit, form)
+            warm = self._warm_up(visit, form, request, open_words)
 
             def turn() -> Iterator[Update]:
-                yield from self._warm(visit, form, request, warm, cancel)
+                yield from self._refill(visit, form, request, warm, open_words, cancel)
                 yield from self._stream(visit, request, visit.engine.run(request, cancel=cancel))
 
             yield from in_line(self.lab, cancel, turn)
@@ -246,10 +249,12 @@ class Handlers:
                 raise OptionError(text.NO_SET, field="many")
             request = forms.read_request(form, state_of(visit).example)
             yield problems(None) | {"tally": ""}
-            warm = self._warm_count(visit, form, request)
+            warm = self._warm_up(visit, form, request, False)
             rows: list[tuple[Count, ...]] = []
             if warm:
-                yield from in_line(self.lab, cancel, lambda: self._warm(visit, form, request, warm, cancel))
+                yield from in_line(
+                    self.lab, cancel, lambda: self._refill(visit, form, request, warm, False, cancel)
+                )
             for _ in range(total):  # one turn each, so that other visits need not wait for all
                 yield self.scenarios.next_example(visit, form.preset)
                 example = state_of(visit).example
@@ -274,25 +279,38 @@ class Handlers:
 
         def work(cancel: threading.Event) -> Iterator[Update]:
             request = forms.read_request(form, state_of(visit).example)
-            count = self._read_warm_count(form)
+            examples = warm_set(form.preset, self._read_warm_count(form), in_own_words(visit, form))
             yield problems(None)
             if not keeps_pools(request.methods):
                 raise OptionError(
                     "None of the chosen methods keeps anchor pools. Choose KVCOMM.", field="warm"
                 )
-            yield from in_line(self.lab, cancel, lambda: self._warm(visit, form, request, count, cancel))
+            yield from in_line(self.lab, cancel, lambda: self._warm(visit, form, request, examples, cancel))
             yield {"status": ""}
 
         yield from self._guarded(visit, form, work)
 
+    def _refill(
+        self, visit: Visit, form: Form, request: RunRequest, examples: tuple[Example, ...], open_words: bool,
+        cancel: threading.Event,
+    ) -> Iterator[Update]:  # fmt: skip
+        """Fill the pools with the examples, if any, and nothing else."""
+        if not examples:
+            return
+        if state_of(visit).open_words not in (None, open_words):
+            visit.engine.forget()
+        state_of(visit).open_words = open_words
+        yield from self._warm(visit, form, request, examples, cancel)
+
     def _warm(
-        self, visit: Visit, form: Form, request: RunRequest, count: int, cancel: threading.Event
-    ) -> Iterator[Update]:
-        """Send ``count`` requests of the set to the pools."""
-        if count:
-            shared = forms.as_shipped(find_preset(form.preset), request, count)
-            events = visit.engine.warm_up(request, warm_set(form, count), cancel=cancel, shared=shared)
-            yield from progress(events, f"Filling the anchor pools with {plural(count, 'request')}")
+        self, visit: Visit, form: Form, request: RunRequest, examples: tuple[Example, ...],
+        cancel: threading.Event,
+    ) -> Iterator[Update]:  # fmt: skip
+        """Send the examples to the pools."""
+        count = len(examples)
+        shared = forms.as_shipped(find_preset(form.preset), request, count)
+        events = visit.engine.warm_up(request, examples, cancel=cancel, shared=shared)
+        yield from progress(events, f"Filling the anchor pools with {plural(count, 'request')}")
 
     def _guarded(
         self, visit: Visit, form: Form, work: Callable[[threading.Event], Iterator[Update]]
@@ -330,6 +348,7 @@ class Handlers:
         if visit.cancel is not None:
             return {"status": html.status("Wait for the run to end, or cancel it first.", "busy")}
         visit.engine.forget()
+        state_of(visit).open_words = None
         return self.refresh(visit, form)
 
     # -- looking closer ---------------------------------------------------------------------------
@@ -364,16 +383,10 @@ class Handlers:
         return {"view_anchors": drawing(visit, pickers, strip=False)["view_anchors"]}
 
 
-def warm_set(form: Form, count: int) -> list[Example]:
-    """Requests for the pools: other ones than the page offers.
-
-    Raises:
-        OptionError: the scenario has no set of its own.
-    """
-    preset = find_preset(form.preset)
-    if example_at(preset, 0) is None:
-        raise OptionError(text.NO_SET, field="warm")
-    return preset_requests(preset, count, seed=1)
+def in_own_words(visit: Visit, form: Form) -> bool:
+    """Whether the pools need problems in open wording: the visitor wrote the request, and there are any."""
+    example = state_of(visit).example
+    return find_preset(form.preset).has_open_words and (example is None or not example.matches(form.values))
 
 
 def adopt(visit: Visit, form: Form, request: RunRequest) -> None:

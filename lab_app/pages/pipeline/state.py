@@ -35,6 +35,8 @@ class PipelineState:
         seconds: the expected time of a run of the form, warm-up included.
         forms: the forms of the records as JSON values, by the records' tokens.
         history: the forms for undo and redo.
+        open_words: whether the pools were filled with problems in open wording, for a typed request, or with
+            the scenario's own; None if the page has not filled them.
     """
 
     run_form: Form | None = None
@@ -53,6 +55,7 @@ class PipelineState:
     run_token: str = ""
     forms: dict[str, dict[str, Any]] = field(default_factory=dict)
     history: UndoStack = field(default_factory=UndoStack)
+    open_words: bool | None = None
 
 
 def state_of(visit: Visit) -> PipelineState:

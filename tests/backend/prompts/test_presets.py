@@ -14,6 +14,7 @@ from task_truths import solved, trained_document, truth
 
 from backend.base.errors import PromptError
 from backend.base.serialization import as_json, from_json
+from backend.model.load import EMBEDDED
 from backend.prompts.notices import notices
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import (
@@ -374,6 +375,31 @@ def test_generated_requests_differ_and_repeat(name: str) -> None:
     assert drawn[:7] == preset_requests(preset, 7, seed=3)
     assert drawn != preset_requests(preset, 40, seed=4)
     assert len(preset_requests(preset, 200)) == 200
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_problems_in_open_wording_fit_the_preset(name: str) -> None:
+    preset = load_preset(name)
+    drawn = preset_requests(preset, 20, seed=1, open_words=True)
+    assert drawn == preset_requests(load_preset(name), 20, seed=1, open_words=True)
+    for request in drawn:
+        preset.pipeline.check_values(dict(request.values))
+        assert request.answer
+    assert preset.has_open_words == (drawn != preset_requests(preset, 20, seed=1))
+
+
+def test_problems_in_open_wording_are_as_long_as_what_people_type() -> None:
+    """An anchor serves no text that is longer than itself."""
+    preset = load_preset("math-3")
+
+    def longest(open_words: bool) -> int:
+        drawn = preset_requests(preset, 20, seed=1, open_words=open_words)
+        return max(len(request.values["user_question"].split()) for request in drawn)
+
+    lines = (EMBEDDED.parent / "fresh_questions.jsonl").read_text(encoding="utf-8").splitlines()
+    asked = [len(json.loads(line)["question"].split()) for line in lines]
+    served = [sum(length <= longest(kind) for length in asked) / len(asked) for kind in (False, True)]
+    assert served[0] < 0.9 < 0.99 < served[1]
 
 
 def test_presets_of_one_task_share_their_requests() -> None:

@@ -125,6 +125,27 @@ def test_run_warms_empty_pools_once(handlers: Handlers, visit: Visit) -> None:
     assert engine.requests[0].expected is not None
 
 
+def test_a_question_of_ones_own_finds_anchors_in_open_wording(handlers: Handlers, visit: Visit) -> None:
+    """Pools of one wording are emptied before they are filled with the other."""
+    engine: Any = visit.engine
+    stock, open_ = (
+        preset_requests(load_preset("math-3"), 5, seed=1, open_words=kind) for kind in (False, True)
+    )
+    from_set = make_form(visit, warm_count=5)
+    own = dataclasses.replace(from_set, values={"user_question": "Ada had 9 keys and lost 2. How many now?"})
+    last(handlers.run(visit, own))
+    assert engine.warmed == open_
+    last(handlers.run(visit, dataclasses.replace(own, values={"user_question": "And with 3 more?"})))
+    assert engine.warmed == open_, "one's next question finds them there"
+    last(handlers.run(visit, from_set))
+    assert engine.warmed == stock
+    last(handlers.run(visit, dataclasses.replace(own, warm=False)))
+    assert engine.warmed == stock, "who fills the pools by hand keeps them"
+    handlers.forget(visit, own)
+    last(handlers.warm_up(visit, own))
+    assert engine.warmed == open_
+
+
 def as_offered(visit: Visit, **changes: Any) -> Form:
     """The bench as the page fills it for a scenario."""
     usual = {"max_new_tokens": load_preset("math-3").pipeline.longest_answer}

@@ -34,11 +34,13 @@ def asked() -> RunRequest:
 
 @pytest.mark.slow
 def test_the_first_visitor_finds_full_pools(lab: VisitStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    examples = preset_requests(load_preset(PRESET), USUAL_WARM, seed=1)
-    assert not lab.engine().warm_up_is_cached(asked(), examples)
+    sets = [
+        preset_requests(load_preset(PRESET), USUAL_WARM, seed=1, open_words=kind) for kind in (False, True)
+    ]
+    assert not any(lab.engine().warm_up_is_cached(asked(), examples) for examples in sets)
     monkeypatch.setattr(first_click, "MOST_SECONDS", 1e9)
     prefill_pools(lab, PRESET).join(60)
-    assert lab.engine().warm_up_is_cached(asked(), examples)
+    assert all(lab.engine().warm_up_is_cached(asked(), examples) for examples in sets)
     assert lab.turns.wait(lab.turns.join(), 0) == 0, "nobody is left in line"
 
 

@@ -9,9 +9,11 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from fake_record import make_record
 
 from backend.records.familiarity import AgentSurprisal, Bin, Familiarity, Outlook
+from viz.run.diagnosis import repair
 from viz.run.familiarity import surprisal_panel
 from viz.run.verdict import verdict
 
@@ -240,6 +242,30 @@ def test_empty_pools_are_explained():
     alone = replace(record, outcomes=tuple(o for o in record.outcomes if o.method != "naive"))
     assert verdict(alone).tone == "unclear"
     assert said(alone).startswith("Nothing was reused, so nothing could change.")
+
+
+@pytest.mark.parametrize(
+    ("rule", "why", "advice"),
+    [
+        (
+            "longer than every anchor",
+            "the question is longer than every anchor.",
+            "Anchors as long",
+        ),
+        ("entropy", "no anchor of the question stands out enough for its gate.", "A higher gamma"),
+        ("closeness", "its gate rejected the question.", "A higher gamma"),
+    ],
+)
+def test_a_gate_that_refuses_everything_says_why_and_what_would_help(rule: str, why: str, advice: str):
+    record = same_as_dense(make_record())
+    for agent in record.agents:
+        own = record.outcome(agent, "kvcomm")
+        gate = tuple(replace(g, shareable=False, rule=rule) for g in own.gate)
+        record = change(
+            record, "kvcomm", agent, state="fallback", gate=gate, actions=np.zeros_like(own.actions)
+        )
+    assert f"KVCOMM computed everything: {why}" in said(record)
+    assert advice in re.sub("<[^>]+>", "", repair(record))
 
 
 def test_methods_without_a_gate_that_reuse_nothing_give_their_reason():
