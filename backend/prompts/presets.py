@@ -323,15 +323,22 @@ def preset_requests(preset: Preset, count: int, seed: int = 0, *, open_words: bo
         start = seed * math.ceil(length / 3)
         return [preset.examples[(start + i) % length] for i in range(count)]
     assert preset.task is not None
+    return list(_generated(preset.task, preset.pipeline, count, seed, open_words))
+
+
+@functools.lru_cache(maxsize=32)  # the page asks at every key press
+def _generated(
+    task: TaskSource, pipeline: Pipeline, count: int, seed: int, open_words: bool
+) -> tuple[Example, ...]:
     rng = random.Random(f"requests:{seed}")
     examples: dict[tuple[str, ...], Example] = {}
     for _ in range(TRIES * count):
-        example = _draw(preset.task, rng, preset.pipeline, open_words)
-        if not example.values.keys() >= set(preset.pipeline.required):
+        example = _draw(task, rng, pipeline, open_words)
+        if not example.values.keys() >= set(pipeline.required):
             continue  # an open problem may need fewer texts than the preset reads
         examples.setdefault(tuple(example.values.values()), example)
         if len(examples) == count:
-            return list(examples.values())
+            return tuple(examples.values())
     raise PromptError(
         f"{count:,} requests are wanted, but this preset's task has only {len(examples):,} different ones. "
         "Ask for fewer.",

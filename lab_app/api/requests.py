@@ -174,7 +174,7 @@ def read_run(arguments: Mapping[str, Any]) -> RunJob:
     )  # fmt: skip
     warm = NumberField("The number of requests to warm up with", 0, WARM_LIMIT).read(call.warm, "warm")
     shipped = preset is not None and as_shipped(preset, request, warm)
-    return RunJob(request, warm_up(call, warm), shipped)
+    return RunJob(request, warm_up(preset, warm, call.values is not None), shipped)
 
 
 def read_methods(items: list[str]) -> tuple[MethodChoice, ...]:
@@ -264,17 +264,17 @@ def example_request(preset: Preset | None, number: int) -> tuple[Mapping[str, st
     return example.values, example.answer
 
 
-def warm_up(call: RunParameters, count: int) -> tuple[Example, ...]:
-    """Requests that fill the pools, another draw than those offered; in open wording for the caller's values.
+def warm_up(preset: Preset | None, count: int, open_words: bool) -> tuple[Example, ...]:
+    """Requests that fill the pools, another draw than those offered.
 
     Raises:
         OptionError: there is no set to draw from.
     """
     if not count:
         return ()
-    if call.agents is not None:
+    if preset is None:
         raise OptionError(text.NO_SET, field="warm")
-    return warm_set(call.preset, count, call.values is not None)
+    return tuple(warm_set(preset, count, open_words))
 
 
 # -- judge -------------------------------------------------------------------------------------------------

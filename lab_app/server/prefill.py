@@ -27,7 +27,7 @@ def fill_first_pools(lab: VisitStore, preset: str) -> None:
         scenario = find_preset(preset)
         # for the scenario's own problems, and for those that people type
         for open_words in dict.fromkeys((False, scenario.has_open_words)):
-            _fill(lab, scenario.pipeline, warm_set(preset, USUAL_WARM, open_words))
+            _fill(lab, scenario.pipeline, warm_set(scenario, USUAL_WARM, open_words))
     except LabError as error:
         LOG.info("the first pools stay empty: %s", error)
     except Exception:

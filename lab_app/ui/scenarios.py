@@ -1,7 +1,5 @@
 """The scenarios that a page offers, and how many requests fill their pools."""
 
-from functools import lru_cache
-
 from backend.base.errors import OptionError, PromptError
 from backend.prompts.presets import Example, Preset, load_preset, preset_names, preset_requests
 from lab_app.ui.text import NO_SET
@@ -17,14 +15,12 @@ def find_preset(name: object) -> Preset:
     return load_preset(str(name))
 
 
-@lru_cache
-def warm_set(name: str, count: int, open_words: bool) -> tuple[Example, ...]:
+def warm_set(preset: Preset, count: int, open_words: bool) -> list[Example]:
     """Requests for a scenario's pools, other ones than the page offers; in open wording for a typed request.
 
     Raises:
         OptionError: the scenario has no set of its own.
     """
-    preset = find_preset(name)
     if preset.request_source == "file":
         raise OptionError(NO_SET, field="warm")
-    return tuple(preset_requests(preset, count, seed=1, open_words=open_words))
+    return preset_requests(preset, count, seed=1, open_words=open_words)

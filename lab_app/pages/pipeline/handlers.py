@@ -187,7 +187,8 @@ class Handlers:
         return counts
 
     def _cost(self, visit: Visit, form: Form, request: RunRequest) -> Update:
-        examples = self._warm_up(visit, form, request, in_own_words(visit, form))
+        open_words = in_own_words(visit, form)
+        examples = self._warm_up(visit, form, request, open_words)
         warm, once = len(examples), visit.engine.estimate(request)
         warm_seconds = visit.engine.estimate(request, warm).seconds if warm else 0.0
         preset = find_preset(form.preset)
@@ -197,22 +198,20 @@ class Handlers:
         return {
             "cost": html.cost(once, warm, 0.0 if ready else warm_seconds),
             "pools": pipeline_html.pools(
-                visit.engine.pools(request), keeps_pools(request.methods), warm if ready else 0
+                visit.engine.pools(request), keeps_pools(request.methods), warm if ready else 0, open_words
             ),
         }
 
-    def _warm_up(
-        self, visit: Visit, form: Form, request: RunRequest, open_words: bool
-    ) -> tuple[Example, ...]:
+    def _warm_up(self, visit: Visit, form: Form, request: RunRequest, open_words: bool) -> list[Example]:
         """The requests to send first: none if the pools hold anchors of this wording already."""
         if not form.warm or not keeps_pools(request.methods):
-            return ()
+            return []
         filled = any(pool.anchors for pool in visit.engine.pools(request))
         if filled and state_of(visit).open_words in (None, open_words):
-            return ()
+            return []
         if example_at(find_preset(form.preset), 0) is None:
-            return ()
-        return warm_set(form.preset, self._read_warm_count(form), open_words)
+            return []
+        return warm_set(find_preset(form.preset), self._read_warm_count(form), open_words)
 
     def _read_warm_count(self, form: Form) -> int:
         return int(forms.WARM_COUNT.read(form.warm_count, "warm"))
@@ -279,7 +278,9 @@ class Handlers:
 
         def work(cancel: threading.Event) -> Iterator[Update]:
             request = forms.read_request(form, state_of(visit).example)
-            examples = warm_set(form.preset, self._read_warm_count(form), in_own_words(visit, form))
+            examples = warm_set(
+                find_preset(form.preset), self._read_warm_count(form), in_own_words(visit, form)
+            )
             yield problems(None)
             if not keeps_pools(request.methods):
                 raise OptionError(
@@ -291,7 +292,7 @@ class Handlers:
         yield from self._guarded(visit, form, work)
 
     def _refill(
-        self, visit: Visit, form: Form, request: RunRequest, examples: tuple[Example, ...], open_words: bool,
+        self, visit: Visit, form: Form, request: RunRequest, examples: list[Example], open_words: bool,
         cancel: threading.Event,
     ) -> Iterator[Update]:  # fmt: skip
         """Fill the pools with the examples, if any, and nothing else."""
@@ -303,7 +304,7 @@ class Handlers:
         yield from self._warm(visit, form, request, examples, cancel)
 
     def _warm(
-        self, visit: Visit, form: Form, request: RunRequest, examples: tuple[Example, ...],
+        self, visit: Visit, form: Form, request: RunRequest, examples: list[Example],
         cancel: threading.Event,
     ) -> Iterator[Update]:  # fmt: skip
         """Send the examples to the pools."""

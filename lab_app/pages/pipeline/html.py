@@ -204,14 +204,15 @@ def notices(hints: Sequence[str]) -> str:
     return "".join(f'<p class="kv-notice">{escape(hint)}</p>' for hint in hints[:4])
 
 
-def pools(states: Sequence[PoolState], has_pools: bool, ready: int = 0) -> str:
+def pools(states: Sequence[PoolState], has_pools: bool, ready: int = 0, open_words: bool = False) -> str:
     """How full the pools are, one line per placeholder; ``ready``: requests whose cached warm-up the next run
-    takes over."""
+    takes over, in open wording or the scenario's own."""
     if not has_pools:
         return ""
     rows: dict[str, PoolState] = {state.placeholder: state for state in states}
     if not any(state.anchors for state in rows.values()):
-        words = f"{plural(ready, 'request')} at the next run" if ready else "empty"
+        kind = " in open wording" if open_words else ""
+        words = f"{plural(ready, 'request')}{kind} at the next run" if ready else "empty"
         return f'<p class="kv-help">{term("anchor pool", "Anchor pools")}: {words}.</p>'
     items = "".join(
         f"<li><span>{escape(name)}</span>"

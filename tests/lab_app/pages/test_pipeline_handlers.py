@@ -878,6 +878,8 @@ def test_pools_that_come_filled_are_not_called_empty(handlers: Handlers, visit: 
     update = handlers.refresh(visit, form)
     assert "come filled" in update["cost"]
     assert "20 requests at the next run" in update["pools"]
+    own = dataclasses.replace(form, values={"user_question": "Ada had 9 keys and lost 2. How many now?"})
+    assert "20 requests in open wording at the next run" in handlers.refresh(visit, own)["pools"]
 
 
 def test_no_shipped_example_is_called_edited_before_anybody_touched_it() -> None:
