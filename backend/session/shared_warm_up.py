@@ -24,7 +24,7 @@ from backend.model.load import LoadedModel
 from backend.prompts.presets import Example
 from backend.session.streams import AnsweredRequest, Stream
 
-WARM_UP_BYTES = 256 << 20
+WARM_UP_BYTES = 512 << 20  # three or four warm-ups of the embedded model
 Key = tuple[str, tuple[tuple[tuple[str, str], ...], ...]]
 _BY_MODEL: WeakKeyDictionary[Any, WarmUpCache] = WeakKeyDictionary()
 

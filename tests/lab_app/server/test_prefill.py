@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import tiny
 
+from backend.model.load import load_model
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.request import Decoding, MethodChoice, RunRequest
+from lab_app.app import FIRST_PRESET
 from lab_app.server import prefill as first_click
 from lab_app.server.prefill import fill_first_pools, prefill_pools
 from lab_app.ui.scenarios import USUAL_WARM
@@ -62,3 +64,20 @@ def test_what_cannot_be_filled_harms_nobody(
     assert [r.levelname for r in caplog.records] == ["INFO"]
     assert "stay empty" in caplog.text
     assert lab.turns.wait(lab.turns.join(), 0) == 0
+
+
+@pytest.mark.slow
+def test_both_kinds_of_problems_have_room_beside_each_other() -> None:
+    """On the model and the scenario that the page opens with."""
+    model = load_model("embedded")
+    lab = VisitStore(lambda: model, tiny.lab)  # type: ignore[arg-type]
+    fill_first_pools(lab, FIRST_PRESET)
+    scenario = load_preset(FIRST_PRESET)
+    values = dict(preset_requests(scenario, 1)[0].values)
+    pipeline = scenario.pipeline
+    request = RunRequest(
+        pipeline.unrolled, values, (MethodChoice("dense"),), "pinned", Decoding(pipeline.longest_answer)
+    )
+    for kind in (False, True):
+        examples = preset_requests(scenario, USUAL_WARM, seed=1, open_words=kind)
+        assert lab.engine().warm_up_is_cached(request, examples)
