@@ -97,6 +97,7 @@ def test_theme_and_narrow_window(seen: Page) -> None:
 
 @pytest.mark.sampled(1)
 def test_run_toggle_a_step_and_compare(page: Page) -> None:
+    page.fill("#kv-value-0 textarea", "What is 1 + 1?")
     run(page)
     expect(page.locator("#kv-comparison .kv-method-head")).to_have_count(3)
     page.locator("#kv-option-kvcomm-prefix_offset input").uncheck()
