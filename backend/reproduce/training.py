@@ -154,7 +154,7 @@ def weights_notes(context: Context, count: int) -> list[str]:
         "shipped": "shipped with the model, trained for {steps:,} steps",
         "--links": "from --links, trained for {steps:,} steps",
         "--out": f"trained into --out for {{steps:,}} steps of {BATCH} examples, where the next run finds "
-        "them; the weights that ship with the embedded model had 4,000",
+        "them",
     }
     for (source, steps), names in lots.items():
         notes.append(f"{', '.join(names)}: {from_where[source].format(steps=steps)}.")
