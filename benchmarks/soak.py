@@ -54,7 +54,7 @@ WAIT = re.compile(r"Others have the model: [^<\"]*")
 ERROR = re.compile(r"data-state=\\*\"error\\*\" role=\\*\"alert\\*\"><p>([^<]*)")
 BESIDE = re.compile(r"kv-problem\\*\"[^>]*>([^<]*)")
 UNEXPECTED = "The lab met an error that it did not expect"
-HELD = re.compile(rb"^kvlab_cached_bytes ([0-9.e+]+)$", re.MULTILINE)
+HELD = re.compile(rb"^kvlab_(?:cached|warm_up)_bytes ([0-9.e+]+)$", re.MULTILINE)
 # What visitors hold is limited, and a hundred of them need long to hold all that they will: what the process
 # takes beside it has to stay.
 FLAT = 1.15  # the end may take this much more memory beside what is held than after the warm-up
@@ -268,10 +268,10 @@ def memory_mib(process: int) -> float:
 def cached_mib(address: str) -> float | None:
     """What the server says that it holds for its visitors; None while it is too busy to say."""
     try:
-        match = HELD.search(httpx.get(f"{address}/metrics", timeout=30).content)
+        found = HELD.findall(httpx.get(f"{address}/metrics", timeout=30).content)
     except httpx.HTTPError:
         return None
-    return float(match[1]) / 2**20 if match else None
+    return sum(map(float, found)) / 2**20 if found else None
 
 
 def flat(series: list[tuple[float, float, float]]) -> tuple[bool, float, float]:

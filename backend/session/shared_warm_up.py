@@ -91,6 +91,11 @@ class WarmUpCache:
         return copy_stream(stream, domain, budget_bytes, engine)
 
 
+def kept_bytes() -> int:
+    """Bytes kept for whoever comes next, of all loaded models."""
+    return sum(cache.held for cache in list(_BY_MODEL.values()))
+
+
 def warm_up_key(stream: str, examples: Sequence[Example]) -> Key:
     """What a warm-up is: a stream's key and the texts that went through it, answers included."""
     return stream, tuple(

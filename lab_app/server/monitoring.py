@@ -25,6 +25,7 @@ from uvicorn.config import LOGGING_CONFIG
 
 from backend import __version__
 from backend.base.errors import LabError, RunCancelled
+from backend.session.shared_warm_up import kept_bytes
 from lab_app.server.quota import quota_html
 from lab_app.server.request_limits import Counts
 from lab_app.visits.engine import WORK, Engine, Model
@@ -78,6 +79,7 @@ class Operations(Collector):
             ("under_way", "Engine calls under way", self.under_way),
             ("records", "Runs held for visits", sum(len(visit.records) for visit in visits)),
             ("cached_bytes", "Bytes of cached text held for visits", sum(v.engine.held for v in visits)),
+            ("warm_up_bytes", "Bytes of pools kept for whoever comes next", kept_bytes()),
             ("model_loaded", "Whether the model is loaded", int(lab.loaded)),
         )
         for name, words, value in gauges:

@@ -11,6 +11,7 @@ import tiny
 from backend.model.load import load_model
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.request import Decoding, MethodChoice, RunRequest
+from backend.session.shared_warm_up import WARM_UP_BYTES, kept_bytes
 from lab_app.app import FIRST_PRESET
 from lab_app.server import prefill as first_click
 from lab_app.server.prefill import fill_first_pools, prefill_pools
@@ -81,3 +82,4 @@ def test_both_kinds_of_problems_have_room_beside_each_other() -> None:
     for kind in (False, True):
         examples = preset_requests(scenario, USUAL_WARM, seed=1, open_words=kind)
         assert lab.engine().warm_up_is_cached(request, examples)
+    assert 200 << 20 < kept_bytes() < WARM_UP_BYTES
