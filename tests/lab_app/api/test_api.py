@@ -15,7 +15,7 @@ import tiny
 from fake_session import FakeModel, FakeSession
 
 from backend.base.errors import LabError, RateError
-from backend.prompts.presets import load_preset
+from backend.prompts.presets import load_preset, preset_requests
 from backend.records.run import RunRecord
 from backend.session.limits import Limits
 from lab_app.api.callers import ADDRESSES, Caller, Callers
@@ -232,6 +232,14 @@ def test_a_pipeline_of_ones_own_is_run_as_it_is_written() -> None:
     assert asked.request.pipeline.order == (1, 2)
     assert dict(asked.request.values) == {"user_question": "q", "extra": "e"}
     assert asked.request.methods == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "open_words"), [({}, False), ({"example": 3}, False), ({"values": {"user_question": "q"}}, True)]
+)
+def test_pools_are_filled_in_the_wording_of_the_request(given: dict[str, Any], open_words: bool) -> None:
+    warm = read_run({"preset": "math-3", "methods": ["kvcomm"], "warm": 3} | given).warm
+    assert list(warm) == preset_requests(load_preset("math-3"), 3, seed=1, open_words=open_words)
 
 
 @pytest.mark.parametrize("error", [ValueError, RecursionError, MemoryError])
