@@ -235,7 +235,8 @@ def test_a_pipeline_of_ones_own_is_run_as_it_is_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "open_words"), [({}, False), ({"example": 3}, False), ({"values": {"user_question": "q"}}, True)]
+    ("given", "open_words"),
+    [({}, False), ({"example": 3}, False), ({"values": {"user_question": "q"}}, True)],
 )
 def test_pools_are_filled_in_the_wording_of_the_request(given: dict[str, Any], open_words: bool) -> None:
     warm = read_run({"preset": "math-3", "methods": ["kvcomm"], "warm": 3} | given).warm
