@@ -50,7 +50,7 @@ LOG = logging.getLogger("lab_app")
 CHEAP_PARAMETERS = (
     10_000_000  # smaller models record attention by default: it costs an eighth (docs/speed.md)
 )
-LINK_SECONDS = 30.0  # the longest run that a link may begin
+LINK_SECONDS = 30.0  # a link begins a run that takes less; one that cannot run takes infinitely long
 MAP_SECONDS = 90.0  # a first UMAP takes up to a minute on a slow machine
 
 
@@ -134,7 +134,7 @@ class Handlers:
         body, run = form_to_json(form, state.example), False
         if state.from_link is not None and same_inputs(state.from_link, form):
             state.from_link = None
-            run = state.run_form != statement(form) and state.seconds <= LINK_SECONDS
+            run = state.run_form != statement(form) and state.seconds < LINK_SECONDS
         try:
             return sharing_html.draft(body, f"c={to_link(body)}", run)
         except (LinkTooLong, ValueError):  # ValueError: a number that a link cannot hold
