@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from backend.model.load import EMBEDDED, LoadedModel, load_model
+from backend.model.load import LoadedModel, load_model
 from backend.prompts.presets import Preset, load_preset, preset_requests
 from backend.records.events import RunDone
 from backend.records.request import Decoding, MethodChoice, RunRequest
 from backend.records.run import Outcome, RunRecord
 from backend.session.session import LabSession
+from backend.training.edits import typed_questions
 from backend.training.evaluate import share
 
 WARM = 20  # as the page offers it
@@ -34,8 +35,7 @@ def runs(model: LoadedModel, preset: Preset, count: int, open_words: bool) -> It
     """Each question behind pools that nothing but the warm-up filled."""
     examples = preset_requests(preset, WARM, seed=1, open_words=open_words)
     pipeline = preset.pipeline.unrolled
-    lines = (EMBEDDED.parent / "fresh_questions.jsonl").read_text(encoding="utf-8").splitlines()
-    for row in map(json.loads, lines[:count]):
+    for row in typed_questions("fresh")[:count]:
         request = RunRequest(
             pipeline, {"user_question": row["question"]}, METHODS, "pinned",
             Decoding(pipeline.longest_answer), expected=row["answer"], probe_offsets=False,

@@ -14,7 +14,6 @@ from task_truths import solved, trained_document, truth
 
 from backend.base.errors import PromptError
 from backend.base.serialization import as_json, from_json
-from backend.model.load import EMBEDDED
 from backend.prompts.notices import notices
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import (
@@ -29,6 +28,7 @@ from backend.prompts.presets import (
 from backend.prompts.scoring import same_answer
 from backend.prompts.tasks import Document, Piece
 from backend.prompts.template import Placeholder
+from backend.training.edits import typed_questions
 
 SHIPPED = sorted(path.stem for path in PRESET_FOLDER.glob("*.yaml"))
 MATH = [name for name in SHIPPED if name.startswith("math-") and name != "math-turns"]  # see test_turns.py
@@ -396,8 +396,7 @@ def test_problems_in_open_wording_are_as_long_as_what_people_type() -> None:
         drawn = preset_requests(preset, 20, seed=1, open_words=open_words)
         return max(len(request.values["user_question"].split()) for request in drawn)
 
-    lines = (EMBEDDED.parent / "fresh_questions.jsonl").read_text(encoding="utf-8").splitlines()
-    asked = [len(json.loads(line)["question"].split()) for line in lines]
+    asked = [len(row["question"].split()) for row in typed_questions("fresh")]
     served = [sum(length <= longest(kind) for length in asked) / len(asked) for kind in (False, True)]
     assert served[0] < 0.9 < 0.99 < served[1]
 
