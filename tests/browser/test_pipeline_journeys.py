@@ -142,6 +142,14 @@ def test_a_column_is_duplicated_changed_and_compared_with_its_original(opened: W
     expect(page.locator("#kv-pinned-box")).to_have_value("kvcomm")
 
 
+def let_go(page: Page, address: str, held: list[Route]) -> None:
+    """Send requests that were held back. Later ones pass from now on: one that is made meanwhile would be held
+    for good."""
+    page.route(address, lambda route: route.continue_())
+    for route in held:
+        route.continue_()
+
+
 def test_a_press_before_the_visit_has_begun_is_kept(opened: Watched, address: str) -> None:
     page, asked = opened(), list[Route]()
     page.route("**/queue/join*", lambda route: asked.append(route))
@@ -149,9 +157,7 @@ def test_a_press_before_the_visit_has_begun_is_kept(opened: Watched, address: st
     page.click("#kv-run")
     assert page.locator("body[data-kv-visit]").count() == 0
     with StandingSession.standing():
-        for route in asked:
-            route.continue_()
-        page.unroute("**/queue/join*")
+        let_go(page, "**/queue/join*", asked)
         expect(page.locator("#kv-cancel")).to_be_visible()
     expect(page.locator("#kv-run")).to_be_visible()
 
@@ -167,9 +173,7 @@ def test_a_page_is_seen_and_pressed_before_the_framework_is_there(opened: Watche
     early.locator(".kv-early-run").click()
     assert page.locator("#kv-run").count() == 0
     with StandingSession.standing():
-        page.unroute("**/assets/*.js")  # first: what is asked for meanwhile would be held for good
-        for route in asked:
-            route.continue_()
+        let_go(page, "**/assets/*.js", asked)
         expect(page.locator("#kv-cancel")).to_be_visible()
         expect(early).to_have_count(0)
     expect(page.locator("#kv-run")).to_be_visible()
