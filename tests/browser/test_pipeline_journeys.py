@@ -143,8 +143,10 @@ def test_a_column_is_duplicated_changed_and_compared_with_its_original(opened: W
 
 
 def let_go(page: Page, address: str, held: list[Route]) -> None:
-    """Send requests that were held back. Later ones pass from now on: one that is made meanwhile would be held
-    for good."""
+    """Send requests that were held back.
+
+    Later ones pass from now on: one that is made meanwhile would be held for good.
+    """
     page.route(address, lambda route: route.continue_())
     for route in held:
         route.continue_()
