@@ -143,6 +143,7 @@
     } else if (kind === "bench") toggleBench();
     else if (kind === "run") pressRun();
     else if (kind === "attention") recordAttention();
+    else if (kind === "set") setBox(document.getElementById(target.dataset.box), target.dataset.value);
     else if (kind === "play") { press("kv-tab-play-button"); whenThere("#kv-tab-play .kv-steps", playIt, 80); }
     else if (kind === "prompt") openPrompt(target.dataset.agent);
     else if (target.dataset.pane) showPane(target);
@@ -160,6 +161,13 @@
     }
     if (event.key === "Escape") document.querySelectorAll(".kv-model[open]").forEach((d) => d.removeAttribute("open"));
   });
+
+  /* As if typed, and the box has the focus: the run follows it, and whoever pressed sees what was set. */
+  function setBox(box, value) {
+    box.value = value;
+    box.dispatchEvent(new Event("input"));
+    box.focus({ preventScroll: true });
+  }
 
   /* A node of the graph: the agent's prompt is opened, in sight and ready to be typed in; "?" is the request. */
   function openPrompt(agent) {

@@ -12,7 +12,7 @@ from viz.base.glossary import term
 from viz.base.html import html, joined
 from viz.base.theme import STEP_NAMES
 from viz.run.facts import final_agent
-from viz.run.verdict import compare, refusal
+from viz.run.verdict import compare, passing_gamma, refusal
 
 
 @dataclass(frozen=True)
@@ -163,9 +163,12 @@ def _less_strict(record: RunRecord, method: Standing) -> Markup:
         method.name,
         term("gate"),
     )
-    gate = refusal(record.outcome(agent, method.label) for agent in record.agents)
+    outcomes = [record.outcome(agent, method.label) for agent in record.agents]
+    gate = refusal(outcomes)
     if gate is not None and gate.rule == "longer than every anchor":
         return start + html("{} as long as this text would let it correct.", term("anchor", "Anchors"))
+    if gamma := passing_gamma(outcomes):
+        return start + html("From {} {} on, every text would have passed.", term("gamma"), f"{gamma:g}")
     return start + html("A higher {}, or nearer anchors, may let it correct.", term("gamma"))
 
 

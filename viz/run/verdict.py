@@ -1,5 +1,6 @@
 """Did reuse change the outcome? One sentence from the record, and the facts behind it."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -274,6 +275,17 @@ def _evidence_words(record: RunRecord, compared: Compared, several: bool) -> Mar
 def refusal(outcomes: Iterable[Outcome]) -> GateDecision | None:
     """The first text that a gate refused to share; None if there is none."""
     return next((gate for o in outcomes for gate in o.gate if not gate.shareable), None)
+
+
+def passing_gamma(outcomes: Iterable[Outcome]) -> float | None:
+    """The least gamma, in steps of 0.05, at which every text would have passed its gate; None if gamma does
+    not decide, or none was refused. KVCOMM, Eq. 5: the entropy of the anchors' weights is at most gamma times
+    the largest possible."""
+    refused = [gate for o in outcomes for gate in o.gate if not gate.shareable]
+    if not refused or any(gate.rule != "entropy" or not gate.entropy for gate in refused):
+        return None
+    needed = max((gate.entropy or 0.0) / math.log(len(gate.anchors)) for gate in refused)
+    return math.ceil(needed * 20 - 1e-9) / 20
 
 
 def _why_nothing(record: RunRecord, outcomes: list[Outcome]) -> str:

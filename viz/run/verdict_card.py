@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from markupsafe import Markup
+
 from backend.prompts.template import QUESTION
 from backend.records.run import RunRecord
 from viz.base import format as words
@@ -42,15 +44,15 @@ def verdict_card(
     )
 
 
-def run_card(record: RunRecord) -> str:
-    """The card of a run's own verdict."""
+def run_card(record: RunRecord, button: Markup = Markup()) -> str:  # noqa: B008
+    """The card of a run's own verdict; ``button``: behind the sentence on its repair."""
     summary = verdict(record)
     return verdict_card(
         summary.sentence_html,
         summary.tone,
         summary.points,
         where(record),
-        repair(record),
+        repair(record) + button,
         factline(record),
         summary.state,
     )

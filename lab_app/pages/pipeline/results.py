@@ -21,6 +21,7 @@ from viz.base.figure import FigureView, Panel
 from viz.run.comparison import Columns, comparison_html
 from viz.run.tabs import TABS
 from viz.run.token_strip import strip_html
+from viz.run.verdict import passing_gamma
 from viz.run.verdict_card import run_card
 
 #: Its button switches the recording of attention on and presses Run (``assets/app.js``).
@@ -68,11 +69,24 @@ def results(
     pickers = choices(run_record, *picks)
     update: Update = {
         "results.visible": True,
-        "verdict": run_card(run_record),
+        "verdict": run_card(run_record, gamma_button(run_record)),
         "comparison": comparison(visit, run_record),
         "download": sharing_html.saving(visit.shown, visit.engine.tensor_bytes(run_record)),
     }
     return update | pickers | (drawing(visit, pickers) if visit.record is run_record else {})
+
+
+def gamma_button(record: RunRecord) -> Markup:
+    """The button that sets KVCOMM's slider to the gamma that its gate asks for (``assets/app.js``); empty
+    where the gate let something through, or gamma is not what it refused for."""
+    kvcomm = [outcome for outcome in record.outcomes if outcome.method == "kvcomm"]
+    gamma = None if any((o.actions > 0).any() for o in kvcomm) else passing_gamma(kvcomm)
+    if gamma is None:
+        return Markup()
+    return Markup(
+        ' <button type="button" class="kv-small-button" data-kv="set" data-box="kv-option-kvcomm-gamma-box" '
+        'data-value="{}">{}</button>'
+    ).format(gamma, text.SET_GAMMA.format(gamma=f"{gamma:g}"))
 
 
 def comparison(visit: Visit, record: RunRecord, pending: frozenset[tuple[int, str]] = frozenset()) -> Markup:

@@ -14,7 +14,7 @@ from fake_record import make_record
 from fake_session import FakeModel, FakeSession
 
 from backend.base.errors import LabError, OptionError
-from backend.methods.registry import profile_options
+from backend.methods.registry import method_class, option_fields, profile_options
 from backend.prompts.presets import load_preset, preset_names, preset_requests
 from backend.studies.gallery import GALLERY, GalleryEntry, save_gallery
 from lab_app.app import FIRST_RUN
@@ -24,8 +24,8 @@ from lab_app.pages.pipeline import live
 from lab_app.pages.pipeline.examples import as_checked, read_gallery, scenarios
 from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Form
 from lab_app.pages.pipeline.handlers import Handlers
-from lab_app.pages.pipeline.method_options import read_copies
-from lab_app.pages.pipeline.results import results
+from lab_app.pages.pipeline.method_options import option_field, read_copies
+from lab_app.pages.pipeline.results import gamma_button, results
 from lab_app.pages.pipeline.sections import proximity
 from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.pages.pipeline.state import state_of
@@ -904,3 +904,19 @@ def test_the_shipped_opening_run_is_what_the_form_asks() -> None:
     assert state_of(visit).run_form is not None, "so that edits beside it are told"
     edited = dataclasses.replace(form, values={"user_question": "Something else?"})
     assert "edited since" in handlers.refresh(visit, edited)["status"]
+
+
+def test_where_the_gate_refused_everything_a_button_sets_its_gamma() -> None:
+    """To a step of the slider, in the box that the page has for it."""
+    record = make_record()
+    assert gamma_button(record) == ""
+
+    def refusing(outcome: Any) -> Any:
+        gate = tuple(dataclasses.replace(g, shareable=False, rule="entropy") for g in outcome.gate)
+        return dataclasses.replace(outcome, gate=gate, actions=outcome.actions * 0)
+
+    refused = [refusing(o) if o.method == "kvcomm" else o for o in record.outcomes]
+    button = gamma_button(dataclasses.replace(record, outcomes=tuple(refused)))
+    assert 'data-value="0.3"' in button
+    [gamma] = [option for option in option_fields(method_class("kvcomm")) if option.name == "gamma"]
+    assert f'data-box="{option_field("kvcomm", gamma).look["id"]}-box"' in button

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from fake_record import make_record
 from backend.records.familiarity import AgentSurprisal, Bin, Familiarity, Outlook
 from viz.run.diagnosis import repair
 from viz.run.familiarity import surprisal_panel
-from viz.run.verdict import verdict
+from viz.run.verdict import passing_gamma, verdict
 
 
 def said(record) -> str:
@@ -252,7 +253,7 @@ def test_empty_pools_are_explained():
             "the question is longer than every anchor.",
             "Anchors as long",
         ),
-        ("entropy", "no anchor of the question stands out enough for its gate.", "A higher gamma"),
+        ("entropy", "no anchor of the question stands out enough for its gate.", "From gamma 0.3 on"),
         ("closeness", "its gate rejected the question.", "A higher gamma"),
     ],
 )
@@ -266,6 +267,22 @@ def test_a_gate_that_refuses_everything_says_why_and_what_would_help(rule: str, 
         )
     assert f"KVCOMM computed everything: {why}" in said(record)
     assert advice in re.sub("<[^>]+>", "", repair(record))
+
+
+def test_the_least_gamma_that_would_let_every_text_pass_is_a_step_of_the_slider():
+    """Behind 20 anchors whose weights have half and four fifths of the largest entropy."""
+    record = make_record()
+
+    def refused(share: float, rule: str = "entropy"):
+        own = record.outcome(1, "kvcomm")
+        gate = replace(own.gate[0], shareable=False, rule=rule, entropy=share * math.log(20))
+        return replace(own, gate=(replace(gate, anchors=tuple(range(20)), threshold=0.3 * math.log(20)),))
+
+    assert passing_gamma([refused(0.5)]) == 0.5
+    assert passing_gamma([refused(0.5), refused(0.81)]) == 0.85
+    assert passing_gamma([refused(0.5), refused(1.0)]) == 1.0
+    assert passing_gamma([refused(0.5), refused(0.5, "longer than every anchor")]) is None
+    assert passing_gamma([record.outcome(1, "naive")]) is None
 
 
 def test_methods_without_a_gate_that_reuse_nothing_give_their_reason():
