@@ -11,11 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from backend.base.cancel import stop_if
-from backend.base.errors import RunCancelled
+from backend.base.errors import OptionError, RunCancelled
 from backend.judge.batch import record_of_rows, run_judging, typed_problem
-from backend.judge.judge_lab import JudgeLab, OrderResult, check
+from backend.judge.judge_lab import JudgeLab, OrderResult, check, drawn_problem
 from backend.judge.judge_session import SlotText
 from backend.model.load import LoadedModel
+from backend.prompts.template import QUESTION
+from backend.prompts.variants import other_numbers
 from backend.records.events import Progress
 from backend.records.judge import Judged, JudgedProblem, JudgeOutcome, JudgeProblem, JudgeRequest, OrderDone
 from backend.records.request import RunRequest
@@ -59,8 +61,8 @@ def judge(
     """Judge a request's problems in every order; ends with all of it.
 
     A single given problem is watched: an :class:`OrderDone` follows each of its orders, and the warm-up's
-    problems are drawn. Of several, each finished row is yielded, and a cancelled batch ends with the record
-    of the finished rows, if there are any.
+    problems are drawn, or are the same with other numbers. Of several, each finished row is yielded, and a
+    cancelled batch ends with the record of the finished rows, if there are any.
 
     Raises:
         LabError: the request cannot be run.
@@ -87,14 +89,13 @@ def _watched(
 ) -> Iterator[Progress | OrderDone | JudgedProblem | Judged]:
     """One given problem."""
     lab, began = WatchedLab(model, budget_bytes=budget_bytes, orders=len(request.orders)), time.perf_counter()
-    total, drawn = request.warmup + len(request.orders), replace(request, problems=(), warmup=0)
-    for index in range(request.warmup):
+    total, [problem] = request.warmup + len(request.orders), request.problems
+    for index, other in enumerate(_warm_up(problem, request)):
         yield Progress(f"Filling the pools with problem {index + 1} of {request.warmup}", index, total)
         stop_if(cancel)
-        other, bases = lab.execute(lab.draw(drawn, index + 1), request)
+        other, bases = lab.execute(other, request)
         for order in request.orders:
             lab.learn(other, bases, order, request)
-    [problem] = request.problems
     if problem.regime == "typed":  # checks the texts, and marks those that give the known answer
         problem = typed_problem(problem.question, [c.text for c in problem.candidates], problem.expected)
     problem, bases = lab.execute(problem, request)
@@ -115,3 +116,32 @@ def _watched(
             yield OrderDone(row, result.order.label, result.record)
     yield row
     yield record_of_rows(lab, request, [row])
+
+
+def _warm_up(given: JudgeProblem, request: JudgeRequest) -> list[JudgeProblem]:
+    """The problems that fill the pools.
+
+    Raises:
+        OptionError: they are to be the given one with other numbers, and it has none.
+    """
+    if not request.own_numbers:
+        drawn = replace(request, problems=(), warmup=0)
+        return [drawn_problem(drawn, number) for number in range(1, request.warmup + 1)]
+    typed = given.candidates if given.regime == "typed" else ()  # agents write their own anew
+    names = tuple(map(str, range(len(typed))))
+    texts = dict(zip(names, (c.text for c in typed), strict=True)) | {QUESTION: given.question}
+    others = other_numbers(texts, request.warmup)
+    if len(others) < request.warmup:
+        raise OptionError(
+            "The problem holds no number to change. Write one, or fill the pools with drawn problems.",
+            field="judge.own_numbers",
+        )
+    return [
+        replace(
+            given, number=number, question=other[QUESTION], expected=None,
+            candidates=tuple(
+                replace(c, text=other[name], right=None) for c, name in zip(typed, names, strict=True)
+            ),
+        )
+        for number, other in enumerate(others, 1)
+    ]  # fmt: skip

@@ -196,6 +196,7 @@ class JudgeRequest:
     wording: str = "embedded"
     gate: RiskGate | None = None  # may refuse reuse before the judge
     slots_only: bool = False  # copy the candidates alone; the question and all words around are computed
+    own_numbers: bool = False  # a single given problem: the warm-up's are the same one with other numbers
 
     def check(self) -> None:
         """Refuse what cannot be run.

@@ -19,7 +19,7 @@ from backend.records.judge import ANSWER_TOKENS, CANDIDATE_TOKENS, JudgeProblem,
 from backend.records.request import CONTROLS, Decoding, MethodChoice, RunRequest
 from lab_app.pages.pipeline.form import as_shipped, read_controls
 from lab_app.ui import text
-from lab_app.ui.scenarios import WARM_LIMIT, find_preset, warm_set
+from lab_app.ui.scenarios import WARM_LIMIT, WarmUpSource, find_preset
 from lab_app.ui.validation import NumberField, problems_of
 
 OWN = "own"  # the name of a pipeline that a caller stated
@@ -76,6 +76,9 @@ class RunParameters(Call):
         description="Requests of the scenario's kind, others than yours, that fill the anchor pools first; "
         "in open wording if you give `values`.",
     )
+    warm_own: bool = Field(
+        False, description="These requests are yours with other numbers, in place of the scenario's."
+    )
 
 
 def parameter(control: Control) -> tuple[Any, Any]:
@@ -105,6 +108,7 @@ class JudgeCall(Call):
     protocol: str = Field("joint", description="joint, pairwise, selection or rewriting.")
     expected: str | None = Field(None, description="The known answer.")
     warm: int = Field(0, description="Drawn problems that fill the anchor pools first.")
+    warm_own: bool = Field(False, description="These problems are yours with other numbers.")
     slots_only: bool = Field(False, description="Copy the candidates alone and compute all other words.")
 
 
@@ -174,7 +178,8 @@ def read_run(arguments: Mapping[str, Any]) -> RunJob:
     )  # fmt: skip
     warm = NumberField("The number of requests to warm up with", 0, WARM_LIMIT).read(call.warm, "warm")
     shipped = preset is not None and as_shipped(preset, request, warm)
-    return RunJob(request, warm_up(preset, warm, call.values is not None), shipped)
+    source = WarmUpSource(call.values is not None, dict(request.values) if call.warm_own else None)
+    return RunJob(request, tuple(source.draw(preset, warm) if warm else ()), shipped and not call.warm_own)
 
 
 def read_methods(items: list[str]) -> tuple[MethodChoice, ...]:
@@ -264,19 +269,6 @@ def example_request(preset: Preset | None, number: int) -> tuple[Mapping[str, st
     return example.values, example.answer
 
 
-def warm_up(preset: Preset | None, count: int, open_words: bool) -> tuple[Example, ...]:
-    """Requests that fill the pools, another draw than those offered.
-
-    Raises:
-        OptionError: there is no set to draw from.
-    """
-    if not count:
-        return ()
-    if preset is None:
-        raise OptionError(text.NO_SET, field="warm")
-    return tuple(warm_set(preset, count, open_words))
-
-
 # -- judge -------------------------------------------------------------------------------------------------
 
 
@@ -303,6 +295,7 @@ def read_judge(arguments: Mapping[str, Any]) -> JudgeRequest:
         "typed", (problem,), 1, candidates=len(candidates), max_new_tokens=ANSWER_TOKENS,
         sampling=Decoding(CANDIDATE_TOKENS, 1.0, 1.0, 0), methods=read_methods(call.methods),
         criterion=call.criterion, protocol=protocol, slots_only=call.slots_only,
+        own_numbers=call.warm_own,
         warmup=text.JUDGE_NUMBERS["warm"].read(call.warm, "warm"),
     )  # fmt: skip
     request.check()

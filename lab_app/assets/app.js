@@ -143,7 +143,7 @@
     } else if (kind === "bench") toggleBench();
     else if (kind === "run") pressRun();
     else if (kind === "attention") recordAttention();
-    else if (kind === "set") setBox(document.getElementById(target.dataset.box), target.dataset.value);
+    else if (kind === "set") setBoxes(JSON.parse(target.dataset.boxes), "run" in target.dataset);
     else if (kind === "play") { press("kv-tab-play-button"); whenThere("#kv-tab-play .kv-steps", playIt, 80); }
     else if (kind === "prompt") openPrompt(target.dataset.agent);
     else if (target.dataset.pane) showPane(target);
@@ -162,11 +162,15 @@
     if (event.key === "Escape") document.querySelectorAll(".kv-model[open]").forEach((d) => d.removeAttribute("open"));
   });
 
-  /* As if typed, and the box has the focus: the run follows it, and whoever pressed sees what was set. */
-  function setBox(box, value) {
-    box.value = value;
-    box.dispatchEvent(new Event("input"));
-    box.focus({ preventScroll: true });
+  /* As if typed, by the boxes' ids; the last has the focus, so that whoever pressed finds what was set. */
+  function setBoxes(values, run) {
+    for (const [id, value] of Object.entries(values)) {
+      const box = document.getElementById(id);
+      box[box.type === "checkbox" ? "checked" : "value"] = value;
+      box.dispatchEvent(new Event(box.type === "checkbox" ? "change" : "input"));
+      box.focus({ preventScroll: true });
+    }
+    if (run) pressRun();
   }
 
   /* A node of the graph: the agent's prompt is opened, in sight and ready to be typed in; "?" is the request. */

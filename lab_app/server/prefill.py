@@ -13,7 +13,7 @@ from backend.base.errors import LabError
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example
 from backend.records.request import Decoding, MethodChoice, RunRequest
-from lab_app.ui.scenarios import USUAL_WARM, find_preset, warm_set
+from lab_app.ui.scenarios import USUAL_WARM, WarmUpSource, find_preset
 from lab_app.visits.queue import wait_for_turn
 from lab_app.visits.visits import VisitStore
 
@@ -27,7 +27,7 @@ def fill_first_pools(lab: VisitStore, preset: str) -> None:
         scenario = find_preset(preset)
         # for the scenario's own problems, and for those that people type
         for open_words in dict.fromkeys((False, scenario.has_open_words)):
-            _fill(lab, scenario.pipeline, warm_set(scenario, USUAL_WARM, open_words))
+            _fill(lab, scenario.pipeline, WarmUpSource(open_words).draw(scenario, USUAL_WARM))
     except LabError as error:
         LOG.info("the first pools stay empty: %s", error)
     except Exception:

@@ -1,7 +1,10 @@
 """Small pieces of HTML of the page's own: top bar, status line, messages. Everything is escaped here."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
+
+from markupsafe import Markup
 
 from backend.prompts.presets import Example
 from backend.records.events import Progress
@@ -69,6 +72,15 @@ def status(message: str, kind: str, done: int = 0, total: int = 0, again: bool =
     role = "alert" if kind == "error" else "status"
     head = f'<div class="kv-status kv-status-{kind}" data-state="{kind}" role="{role}">'
     return f"{head}<p>{escape(message)}</p>{button}{bar}</div>"
+
+
+def set_button(values: Mapping[str, Any], label: str, run: bool = False) -> Markup:
+    """A button that fills boxes, by their ids, as if somebody typed, and presses Run if it is to
+    (``assets/app.js``)."""
+    act = Markup(" data-run") if run else ""
+    return Markup(
+        ' <button type="button" class="kv-small-button" data-kv="set" data-boxes="{}"{}>{}</button>'
+    ).format(json.dumps(values), act, label)
 
 
 def empty_card(title: str = text.EMPTY_VERDICT, help_: str = text.EMPTY_HELP) -> str:

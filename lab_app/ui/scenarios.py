@@ -1,11 +1,16 @@
 """The scenarios that a page offers, and how many requests fill their pools."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from backend.base.errors import OptionError, PromptError
 from backend.prompts.presets import Example, Preset, load_preset, preset_names, preset_requests
-from lab_app.ui.text import NO_SET
+from backend.prompts.variants import other_numbers
+from lab_app.ui.text import NO_NUMBER, NO_SET
 
 WARM_LIMIT = 200  # requests for the pools, at most
 USUAL_WARM = 20  # requests for the pools, as the page offers it
+OWN_WARM = 4  # with other numbers: 20 are no better (benchmarks/own_questions.py)
 
 
 def find_preset(name: object) -> Preset:
@@ -15,12 +20,28 @@ def find_preset(name: object) -> Preset:
     return load_preset(str(name))
 
 
-def warm_set(preset: Preset, count: int, open_words: bool) -> list[Example]:
-    """Requests for a scenario's pools, other ones than the page offers; in open wording for a typed request.
+@dataclass(frozen=True)
+class WarmUpSource:
+    """Where the requests come from that fill the pools.
 
-    Raises:
-        OptionError: the scenario has no set of its own.
+    Attributes:
+        open_words: the scenario's problems are in open wording, for a typed request.
+        own: values of the visitor's request, to be sent with other numbers; None: the scenario's problems.
     """
-    if preset.request_source == "file":
-        raise OptionError(NO_SET, field="warm")
-    return preset_requests(preset, count, seed=1, open_words=open_words)
+
+    open_words: bool = False
+    own: Mapping[str, str] | None = None
+
+    def draw(self, preset: Preset | None, count: int) -> list[Example]:
+        """So many requests, others than the page offers.
+
+        Raises:
+            OptionError: the scenario has no set of its own, or the request no number.
+        """
+        if self.own is not None:
+            if not (requests := other_numbers(self.own, count)):
+                raise OptionError(NO_NUMBER, field="warm")
+            return [Example(values) for values in requests]
+        if preset is None or preset.request_source == "file":
+            raise OptionError(NO_SET, field="warm")
+        return preset_requests(preset, count, seed=1, open_words=self.open_words)

@@ -14,7 +14,7 @@ KEY = "judge"
 REPAIR = "repair"  # the method with a switch of its own
 SETTINGS = (
     "criterion", "protocol", "slots_only", "order", "shuffles", "seed", "methods", "repair", "gated",
-    "budget", "warm", OPTIONS,
+    "budget", "warm", "own_numbers", OPTIONS,
 )  # fmt: skip
 
 

@@ -95,6 +95,9 @@ def build_inputs(page: PageBuilder) -> None:
                     id=f"kv-{KEY}-slots-only",
                 ),
                 fields.row(numbered("budget", 25), numbered("warm", 4), css="kv-numbers"),
+                fields.switch(
+                    "own_numbers", text.JUDGE_OWN, help=text.WARM_OWN_HELP, id=f"kv-{KEY}-own-numbers"
+                ),
                 *(fields.message(name, f"{KEY}-{name}") for name in ("budget", "warm")),
                 css="kv-method-panel",
             ),

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from markupsafe import Markup
+
 from backend.base.errors import LabError, PromptError
 from backend.prompts.presets import load_preset, preset_requests
 from backend.prompts.template import QUESTION
+from backend.prompts.variants import other_numbers
 from backend.records.events import Progress
 from backend.records.judge import (
     ANSWER_TOKENS,
@@ -17,6 +20,7 @@ from backend.records.judge import (
     CRITERIA,
     Candidate,
     Judged,
+    JudgedProblem,
     JudgeProblem,
     JudgeRequest,
     OrderDone,
@@ -33,6 +37,7 @@ from lab_app.ui.first_runs import first_run, results_notice
 from lab_app.ui.method_chips import usable_methods
 from lab_app.ui.one_run import cancelled, field_errors, one_run_in_turn
 from lab_app.ui.page import PageBuilder, PageSpec
+from lab_app.ui.scenarios import OWN_WARM
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import FormReader, Problem
 from lab_app.visits.visits import Visit, VisitStore
@@ -109,7 +114,7 @@ def read(visit: Visit, inputs: Given) -> JudgeRequest:
         problem = JudgeProblem(1, question, candidates, "typed", expected)
     return JudgeRequest(
         problem.regime, (problem,), 1, candidates=len(texts), max_new_tokens=ANSWER_TOKENS,
-        sampling=Decoding(CANDIDATE_TOKENS, 1.0, 1.0, 0), **settings,
+        sampling=Decoding(CANDIDATE_TOKENS, 1.0, 1.0, 0), own_numbers=bool(inputs["own_numbers"]), **settings,
     )  # fmt: skip
 
 
@@ -304,9 +309,23 @@ def card(state: JudgeState) -> str:
     row, request = state.last_order.row, state.request
     facts = [f"Judged in {milliseconds(row.wall_ms)}, filling the pools included.", *row.notes]
     repair = remedy(row, request)
+    repair += nearer_anchors(row, request)
     if state.gated:
         repair += " " + gate_words(Judged(request, state.last_order.record.model, (row,)))
     return verdict_card(sentence(row, request), tone(row), facts, baseline(row), repair, factline(request))
+
+
+def nearer_anchors(row: JudgedProblem, request: JudgeRequest) -> Markup:
+    """The button that fills KVCOMM's pools with the problem in other numbers and runs; empty where that was
+    done, cannot be, or KVCOMM reused and kept every selection."""
+    kvcomm = [o for o in row.outcomes if o.method == "kvcomm"]
+    helped = not kvcomm or (all(o.reused_tokens for o in kvcomm) and all(o.consistent for o in kvcomm))
+    [problem] = request.problems
+    texts = {"question": problem.question, "candidates": " ".join(c.text for c in problem.candidates)}
+    if helped or request.own_numbers or not other_numbers(texts, 1):
+        return Markup()
+    boxes = {f"kv-{KEY}-own-numbers-box": True, f"kv-{KEY}-warm-box": OWN_WARM}
+    return html.set_button(boxes, text.JUDGE_FILL_OWN, run=True)
 
 
 def factline(request: JudgeRequest) -> str:

@@ -66,6 +66,7 @@ class Form(RequestControls):  # type: ignore[misc, valid-type]  # the fields exi
     ablate: tuple[str, ...] = ()
     warm: bool = field(default=True, metadata=FLAG)
     warm_count: Any = field(default=USUAL_WARM, metadata=NUMBER)
+    warm_own: bool = field(default=False, metadata=FLAG)
     many_count: Any = field(default=10, metadata=NUMBER)
     every_profile: tuple[str, ...] = ()
     turns: Any = field(default=None, metadata=NUMBER)  # None: the scenario's own

@@ -38,7 +38,7 @@ from lab_app.pages.pipeline.state import keep_form, state_of
 from lab_app.ui import html, text
 from lab_app.ui.method_choice import keeps_pools, standing
 from lab_app.ui.run_results import choices
-from lab_app.ui.scenarios import find_preset, warm_set
+from lab_app.ui.scenarios import WarmUpSource, find_preset
 from lab_app.ui.streaming import REDRAW_SECONDS, live
 from lab_app.ui.types import Update
 from lab_app.visits.umap_worker import LAYOUTS
@@ -187,31 +187,33 @@ class Handlers:
         return counts
 
     def _cost(self, visit: Visit, form: Form, request: RunRequest) -> Update:
-        open_words = in_own_words(visit, form)
-        examples = self._warm_up(visit, form, request, open_words)
+        source = warm_up_source(visit, form, request)
+        examples = self._warm_up(visit, form, request, source)
         warm, once = len(examples), visit.engine.estimate(request)
         warm_seconds = visit.engine.estimate(request, warm).seconds if warm else 0.0
-        preset = find_preset(form.preset)
-        ready = warm and forms.as_shipped(preset, request, warm)
+        ready = warm and shared_by_all(form, request, warm)
         ready = ready and visit.engine.warm_up_is_cached(request, examples)
         state_of(visit).seconds = once.seconds + (0.0 if ready else warm_seconds)
         return {
             "cost": html.cost(once, warm, 0.0 if ready else warm_seconds),
             "pools": pipeline_html.pools(
-                visit.engine.pools(request), keeps_pools(request.methods), warm if ready else 0, open_words
+                visit.engine.pools(request),
+                keeps_pools(request.methods),
+                warm if ready else 0,
+                source.open_words,
             ),
         }
 
-    def _warm_up(self, visit: Visit, form: Form, request: RunRequest, open_words: bool) -> list[Example]:
-        """The requests to send first: none if the pools hold anchors of this wording already."""
+    def _warm_up(self, visit: Visit, form: Form, request: RunRequest, source: WarmUpSource) -> list[Example]:
+        """The requests to send first: none if the pools hold anchors from this source already."""
         if not form.warm or not keeps_pools(request.methods):
             return []
         filled = any(pool.anchors for pool in visit.engine.pools(request))
-        if filled and state_of(visit).open_words in (None, open_words):
+        if filled and state_of(visit).filled_from in (None, source):
             return []
-        if example_at(find_preset(form.preset), 0) is None:
+        if source.own is None and example_at(find_preset(form.preset), 0) is None:
             return []
-        return warm_set(find_preset(form.preset), self._read_warm_count(form), open_words)
+        return source.draw(find_preset(form.preset), self._read_warm_count(form))
 
     def _read_warm_count(self, form: Form) -> int:
         return int(forms.WARM_COUNT.read(form.warm_count, "warm"))
@@ -224,11 +226,11 @@ class Handlers:
         def work(cancel: threading.Event) -> Iterator[Update]:
             request = self._request(visit, form)
             yield problems(None)
-            open_words = in_own_words(visit, form)
-            warm = self._warm_up(visit, form, request, open_words)
+            source = warm_up_source(visit, form, request)
+            warm = self._warm_up(visit, form, request, source)
 
             def turn() -> Iterator[Update]:
-                yield from self._refill(visit, form, request, warm, open_words, cancel)
+                yield from self._refill(visit, form, request, warm, source, cancel)
                 yield from self._stream(visit, request, visit.engine.run(request, cancel=cancel))
 
             yield from in_line(self.lab, cancel, turn)
@@ -248,11 +250,12 @@ class Handlers:
                 raise OptionError(text.NO_SET, field="many")
             request = forms.read_request(form, state_of(visit).example)
             yield problems(None) | {"tally": ""}
-            warm = self._warm_up(visit, form, request, False)
+            source = WarmUpSource()  # they are the scenario's problems
+            warm = self._warm_up(visit, form, request, source)
             rows: list[tuple[Count, ...]] = []
             if warm:
                 yield from in_line(
-                    self.lab, cancel, lambda: self._refill(visit, form, request, warm, False, cancel)
+                    self.lab, cancel, lambda: self._refill(visit, form, request, warm, source, cancel)
                 )
             for _ in range(total):  # one turn each, so that other visits need not wait for all
                 yield self.scenarios.next_example(visit, form.preset)
@@ -278,9 +281,8 @@ class Handlers:
 
         def work(cancel: threading.Event) -> Iterator[Update]:
             request = forms.read_request(form, state_of(visit).example)
-            examples = warm_set(
-                find_preset(form.preset), self._read_warm_count(form), in_own_words(visit, form)
-            )
+            source = warm_up_source(visit, form, request)
+            examples = source.draw(find_preset(form.preset), self._read_warm_count(form))
             yield problems(None)
             if not keeps_pools(request.methods):
                 raise OptionError(
@@ -292,15 +294,15 @@ class Handlers:
         yield from self._guarded(visit, form, work)
 
     def _refill(
-        self, visit: Visit, form: Form, request: RunRequest, examples: list[Example], open_words: bool,
+        self, visit: Visit, form: Form, request: RunRequest, examples: list[Example], source: WarmUpSource,
         cancel: threading.Event,
     ) -> Iterator[Update]:  # fmt: skip
         """Fill the pools with the examples, if any, and nothing else."""
         if not examples:
             return
-        if state_of(visit).open_words not in (None, open_words):
+        if state_of(visit).filled_from not in (None, source):
             visit.engine.forget()
-        state_of(visit).open_words = open_words
+        state_of(visit).filled_from = source
         yield from self._warm(visit, form, request, examples, cancel)
 
     def _warm(
@@ -309,7 +311,7 @@ class Handlers:
     ) -> Iterator[Update]:  # fmt: skip
         """Send the examples to the pools."""
         count = len(examples)
-        shared = forms.as_shipped(find_preset(form.preset), request, count)
+        shared = shared_by_all(form, request, count)
         events = visit.engine.warm_up(request, examples, cancel=cancel, shared=shared)
         yield from progress(events, f"Filling the anchor pools with {plural(count, 'request')}")
 
@@ -349,7 +351,7 @@ class Handlers:
         if visit.cancel is not None:
             return {"status": html.status("Wait for the run to end, or cancel it first.", "busy")}
         visit.engine.forget()
-        state_of(visit).open_words = None
+        state_of(visit).filled_from = None
         return self.refresh(visit, form)
 
     # -- looking closer ---------------------------------------------------------------------------
@@ -384,10 +386,19 @@ class Handlers:
         return {"view_anchors": drawing(visit, pickers, strip=False)["view_anchors"]}
 
 
-def in_own_words(visit: Visit, form: Form) -> bool:
-    """Whether the pools need problems in open wording: the visitor wrote the request, and there are any."""
+def warm_up_source(visit: Visit, form: Form, request: RunRequest) -> WarmUpSource:
+    """The request with other numbers where the form says so; else the scenario's problems, in open wording if
+    the visitor wrote the request and there are any."""
+    if form.warm_own:
+        return WarmUpSource(own=dict(request.values))
     example = state_of(visit).example
-    return find_preset(form.preset).has_open_words and (example is None or not example.matches(form.values))
+    typed = example is None or not example.matches(form.values)
+    return WarmUpSource(open_words=typed and find_preset(form.preset).has_open_words)
+
+
+def shared_by_all(form: Form, request: RunRequest, count: int) -> bool:
+    """Whether a warm-up by ``count`` requests is the same for every visitor."""
+    return not form.warm_own and forms.as_shipped(find_preset(form.preset), request, count)
 
 
 def adopt(visit: Visit, form: Form, request: RunRequest) -> None:

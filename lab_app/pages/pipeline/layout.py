@@ -130,6 +130,7 @@ def build_inputs(page: PipelinePage, preset: str) -> None:
                     ),
                     css="kv-line",
                 ),
+                fields.switch("warm_own", text.WARM_OWN, False, help=text.WARM_OWN_HELP, id="kv-warm-own"),
             )
             page.add(pools=block("pools"))
             with gr.Row(elem_classes="kv-line"):

@@ -33,7 +33,7 @@ def statement(form: Form) -> Form:
     """The part of the form that decides a run's result."""
     shown = {name: form.options.get(name, {}) for name in form.methods}
     return dataclasses.replace(
-        form, warm=True, warm_count=USUAL_WARM, many_count=10, options=shown, pinned="",
+        form, warm=True, warm_count=USUAL_WARM, warm_own=False, many_count=10, options=shown, pinned="",
         methods=tuple(sorted(form.methods)),
     )  # fmt: skip
 

@@ -1,10 +1,12 @@
 """A record on the pipeline's page: its verdict, comparison, links and the open tab's figures."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from markupsafe import Markup
 
 from backend.methods.registry import method_class, option_fields
+from backend.prompts.variants import other_numbers
 from backend.records.request import CONTROLS
 from backend.records.run import RunRecord
 from lab_app.pages.pipeline.form import Picks
@@ -14,6 +16,7 @@ from lab_app.pages.pipeline.state import state_of
 from lab_app.ui import html, text
 from lab_app.ui.components import payload
 from lab_app.ui.run_results import choices, marked
+from lab_app.ui.scenarios import OWN_WARM
 from lab_app.ui.types import Update
 from lab_app.visits.umap_worker import LAYOUTS
 from lab_app.visits.visits import Visit
@@ -21,7 +24,7 @@ from viz.base.figure import FigureView, Panel
 from viz.run.comparison import Columns, comparison_html
 from viz.run.tabs import TABS
 from viz.run.token_strip import strip_html
-from viz.run.verdict import passing_gamma
+from viz.run.verdict import passing_gamma, refusal
 from viz.run.verdict_card import run_card
 
 #: Its button switches the recording of attention on and presses Run (``assets/app.js``).
@@ -69,24 +72,31 @@ def results(
     pickers = choices(run_record, *picks)
     update: Update = {
         "results.visible": True,
-        "verdict": run_card(run_record, gamma_button(run_record)),
+        "verdict": run_card(run_record, repair_button(run_record)),
         "comparison": comparison(visit, run_record),
         "download": sharing_html.saving(visit.shown, visit.engine.tensor_bytes(run_record)),
     }
     return update | pickers | (drawing(visit, pickers) if visit.record is run_record else {})
 
 
-def gamma_button(record: RunRecord) -> Markup:
-    """The button that sets KVCOMM's slider to the gamma that its gate asks for (``assets/app.js``); empty
-    where the gate let something through, or gamma is not what it refused for."""
+def repair_button(record: RunRecord) -> Markup:
+    """The button that lets KVCOMM reuse where its gate refused everything (``assets/app.js``).
+
+    It sets gamma, or fills the pools with nearer anchors and runs. Empty where the gate let something
+    through, or neither helps.
+    """
     kvcomm = [outcome for outcome in record.outcomes if outcome.method == "kvcomm"]
-    gamma = None if any((o.actions > 0).any() for o in kvcomm) else passing_gamma(kvcomm)
-    if gamma is None:
+    gate = refusal(kvcomm)
+    if gate is None or any((outcome.actions > 0).any() for outcome in kvcomm):
         return Markup()
-    return Markup(
-        ' <button type="button" class="kv-small-button" data-kv="set" data-box="kv-option-kvcomm-gamma-box" '
-        'data-value="{}">{}</button>'
-    ).format(gamma, text.SET_GAMMA.format(gamma=f"{gamma:g}"))
+    boxes: dict[str, Any]
+    if gamma := passing_gamma(kvcomm):
+        boxes = {"kv-option-kvcomm-gamma-box": gamma}
+        return html.set_button(boxes, text.SET_GAMMA.format(gamma=f"{gamma:g}"))
+    if gate.rule == "longer than every anchor" and other_numbers(record.request.values, 1):
+        boxes = {"kv-warm-own-box": True, "kv-warm-count-box": OWN_WARM}
+        return html.set_button(boxes, text.FILL_OWN, run=True)
+    return Markup()
 
 
 def comparison(visit: Visit, record: RunRecord, pending: frozenset[tuple[int, str]] = frozenset()) -> Markup:

@@ -9,6 +9,7 @@ from backend.prompts.presets import Example
 from backend.studies.gallery import GalleryEntry
 from lab_app.pages.pipeline.form import Form
 from lab_app.pages.pipeline.undo import UndoStack
+from lab_app.ui.scenarios import WarmUpSource
 from lab_app.visits.visits import Visit
 
 KEY = "pipeline"
@@ -35,8 +36,7 @@ class PipelineState:
         seconds: the expected time of a run of the form, warm-up included.
         forms: the forms of the records as JSON values, by the records' tokens.
         history: the forms for undo and redo.
-        open_words: whether the pools were filled with problems in open wording, for a typed request, or with
-            the scenario's own; None if the page has not filled them.
+        filled_from: where the requests came from that filled the pools; None if the page has not filled them.
     """
 
     run_form: Form | None = None
@@ -55,7 +55,7 @@ class PipelineState:
     run_token: str = ""
     forms: dict[str, dict[str, Any]] = field(default_factory=dict)
     history: UndoStack = field(default_factory=UndoStack)
-    open_words: bool | None = None
+    filled_from: WarmUpSource | None = None
 
 
 def state_of(visit: Visit) -> PipelineState:

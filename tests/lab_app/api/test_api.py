@@ -14,8 +14,9 @@ import pytest
 import tiny
 from fake_session import FakeModel, FakeSession
 
-from backend.base.errors import LabError, RateError
+from backend.base.errors import LabError, OptionError, RateError
 from backend.prompts.presets import load_preset, preset_requests
+from backend.prompts.variants import other_numbers
 from backend.records.run import RunRecord
 from backend.session.limits import Limits
 from lab_app.api.callers import ADDRESSES, Caller, Callers
@@ -241,6 +242,22 @@ def test_a_pipeline_of_ones_own_is_run_as_it_is_written() -> None:
 def test_pools_are_filled_in_the_wording_of_the_request(given: dict[str, Any], open_words: bool) -> None:
     warm = read_run({"preset": "math-3", "methods": ["kvcomm"], "warm": 3} | given).warm
     assert list(warm) == preset_requests(load_preset("math-3"), 3, seed=1, open_words=open_words)
+
+
+def test_pools_can_be_filled_with_the_request_in_other_numbers() -> None:
+    """Also where there is no set to draw from."""
+    values = {"user_question": "Ada had 19 keys and lost 2."}
+    job = read_run(
+        {"preset": "math-3", "methods": ["kvcomm"], "warm": 20, "warm_own": True, "values": values}
+    )
+    assert [example.values for example in job.warm] == other_numbers(values, 20)
+    assert not job.shipped
+    own = {"agents": [{"template": "{user_question}"}], "values": values, "methods": ["kvcomm"], "warm": 2}
+    assert len(read_run(own | {"warm_own": True}).warm) == 2
+    with pytest.raises(OptionError, match="no set"):
+        read_run(own)
+    with pytest.raises(OptionError, match="no number"):
+        read_run(own | {"warm_own": True, "values": {"user_question": "How many?"}})
 
 
 @pytest.mark.parametrize("error", [ValueError, RecursionError, MemoryError])

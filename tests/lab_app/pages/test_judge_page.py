@@ -51,7 +51,7 @@ def made(texts: list[str], **changes: Any) -> dict[str, Any]:
             "question": "What is 3 + 4?", "expected": "7", "source": "typed", "temperature": 1,
             "criterion": "right", "protocol": "joint", "slots_only": False,
             "order": "shuffle", "shuffles": 1, "seed": 0, "methods": ["naive"],
-            "repair": False, "gated": False, "budget": 25, "warm": 0, "options": {}, "count": 2,
+            "repair": False, "gated": False, "budget": 25, "warm": 0, "own_numbers": False, "options": {}, "count": 2,
             "candidates": 2, "set_seed": 0, "set_source": "typed",
         }
         | changes
@@ -417,6 +417,30 @@ def test_a_judge_that_rewrites_is_compared_by_its_answer() -> None:
         assert said in sentence(row, replace(request, protocol="rewriting"))
 
 
+@pytest.mark.slow
+def test_ones_own_problem_in_other_numbers_lets_kvcomm_reuse(real: VisitStore) -> None:
+    """Drawn problems are shorter than what was typed, so that they serve no text of it."""
+    visit = real.open()
+    visit.pages[judge.KEY] = mine = JudgeState()
+    long = [f"{text}, as I counted it twice on my way home." for text in TEXTS]
+    options = {"kvcomm": {"gamma": 1.0}}
+    sent = made(
+        long, question="Ada had 3 keys and found 4. " * 4, methods=["kvcomm"], warm=2, options=options
+    )
+
+    def reused(given: dict[str, Any]) -> list[int]:
+        assert "verdict" in (last := merged(judge.run(real, visit, given))), last
+        assert ("kv-judge-own-numbers-box" in last["verdict"]) is not given["own_numbers"]
+        assert mine.last_order is not None
+        return [o.reused_tokens for o in mine.last_order.row.outcomes if o.method == "kvcomm"]
+
+    assert reused(sent) == [0, 0]
+    assert all(reused(sent | {"own_numbers": True}))
+    texts = [text.translate(str.maketrans("3478", "dddd")) for text in long]
+    wordless = sent | {"text": texts, "question": "How many?", "own_numbers": True}
+    assert "no number" in str(merged(judge.run(real, visit, wordless)))
+
+
 def test_candidates_are_written_and_judged_as_such(real: VisitStore) -> None:
     visit = real.open()
     visit.pages[judge.KEY] = mine = JudgeState()
@@ -438,6 +462,8 @@ def test_candidates_are_written_and_judged_as_such(real: VisitStore) -> None:
     assert "verdict" in last, last
     naive = mine.records["identity"].outcome(1, "naive")
     assert any("own context" in span.source for span in naive.spans), "the writers' caches are what is reused"
+    again = sent | {"own_numbers": True, "warm": 1, "methods": ["kvcomm"]}
+    assert "verdict" in merged(judge.run(real, visit, again)), "agents answer the question in other numbers"
 
 
 def test_a_set_is_judged_and_kept(real: VisitStore) -> None:

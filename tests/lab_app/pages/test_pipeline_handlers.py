@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import threading
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fake_session import FakeModel, FakeSession
 from backend.base.errors import LabError, OptionError
 from backend.methods.registry import method_class, option_fields, profile_options
 from backend.prompts.presets import load_preset, preset_names, preset_requests
+from backend.prompts.variants import other_numbers
 from backend.studies.gallery import GALLERY, GalleryEntry, save_gallery
 from lab_app.app import FIRST_RUN
 from lab_app.pages.pipeline import form as forms
@@ -25,7 +27,7 @@ from lab_app.pages.pipeline.examples import as_checked, read_gallery, scenarios
 from lab_app.pages.pipeline.form import AGENT_SLOTS, VALUE_SLOTS, Form
 from lab_app.pages.pipeline.handlers import Handlers
 from lab_app.pages.pipeline.method_options import option_field, read_copies
-from lab_app.pages.pipeline.results import gamma_button, results
+from lab_app.pages.pipeline.results import repair_button, results
 from lab_app.pages.pipeline.sections import proximity
 from lab_app.pages.pipeline.sharing.actions import Sharing
 from lab_app.pages.pipeline.state import state_of
@@ -144,6 +146,23 @@ def test_a_question_of_ones_own_finds_anchors_in_open_wording(handlers: Handlers
     handlers.forget(visit, own)
     last(handlers.warm_up(visit, own))
     assert engine.warmed == open_
+
+
+def test_pools_can_be_filled_with_ones_own_request_in_other_numbers(handlers: Handlers, visit: Visit) -> None:
+    """They are nobody else's, and another request of one's own asks for others."""
+    engine: Any = visit.engine
+    asked = {"user_question": "Ada had 19 keys and lost 2. How many now?"}
+    own = dataclasses.replace(as_offered(visit, warm_count=4, warm_own=True), values=asked)
+    last(handlers.run(visit, own))
+    assert [example.values for example in engine.warmed] == other_numbers(asked, 4)
+    assert engine.shared == [False]
+    last(handlers.run(visit, own))
+    assert engine.shared == [False]
+    asked = {"user_question": "Bo had 7 keys and lost 2. How many now?"}
+    last(handlers.run(visit, dataclasses.replace(own, values=asked)))
+    assert [example.values for example in engine.warmed] == other_numbers(asked, 4)
+    wordless = dataclasses.replace(own, values={"user_question": "How many keys?"})
+    assert "no number" in handlers.refresh(visit, wordless)["errors"]["warm"]
 
 
 def as_offered(visit: Visit, **changes: Any) -> Form:
@@ -906,17 +925,22 @@ def test_the_shipped_opening_run_is_what_the_form_asks() -> None:
     assert "edited since" in handlers.refresh(visit, edited)["status"]
 
 
-def test_where_the_gate_refused_everything_a_button_sets_its_gamma() -> None:
-    """To a step of the slider, in the box that the page has for it."""
+def test_where_the_gate_refused_everything_a_button_sets_what_would_let_it_pass() -> None:
+    """Gamma to a step of its slider, in the box that the page has for it, or nearer anchors."""
     record = make_record()
-    assert gamma_button(record) == ""
+    assert repair_button(record) == ""
 
-    def refusing(outcome: Any) -> Any:
-        gate = tuple(dataclasses.replace(g, shareable=False, rule="entropy") for g in outcome.gate)
-        return dataclasses.replace(outcome, gate=gate, actions=outcome.actions * 0)
+    def button(rule: str) -> str:
+        def refusing(outcome: Any) -> Any:
+            gate = tuple(dataclasses.replace(g, shareable=False, rule=rule) for g in outcome.gate)
+            return dataclasses.replace(outcome, gate=gate, actions=outcome.actions * 0)
 
-    refused = [refusing(o) if o.method == "kvcomm" else o for o in record.outcomes]
-    button = gamma_button(dataclasses.replace(record, outcomes=tuple(refused)))
-    assert 'data-value="0.3"' in button
+        refused = [refusing(o) if o.method == "kvcomm" else o for o in record.outcomes]
+        return unescape(repair_button(dataclasses.replace(record, outcomes=tuple(refused))))
+
     [gamma] = [option for option in option_fields(method_class("kvcomm")) if option.name == "gamma"]
-    assert f'data-box="{option_field("kvcomm", gamma).look["id"]}-box"' in button
+    assert f'{{"{option_field("kvcomm", gamma).look["id"]}-box": 0.3}}' in button("entropy")
+    assert "data-run" not in button("entropy")
+    assert '"kv-warm-own-box": true' in button("longer than every anchor")
+    assert "data-run" in button("longer than every anchor")
+    assert button("empty pool") == ""
