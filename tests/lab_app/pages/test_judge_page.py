@@ -51,8 +51,8 @@ def made(texts: list[str], **changes: Any) -> dict[str, Any]:
             "question": "What is 3 + 4?", "expected": "7", "source": "typed", "temperature": 1,
             "criterion": "right", "protocol": "joint", "slots_only": False,
             "order": "shuffle", "shuffles": 1, "seed": 0, "methods": ["naive"],
-            "repair": False, "gated": False, "budget": 25, "warm": 0, "own_numbers": False, "options": {}, "count": 2,
-            "candidates": 2, "set_seed": 0, "set_source": "typed",
+            "repair": False, "gated": False, "budget": 25, "warm": 0, "own_numbers": False, "options": {},
+            "count": 2, "candidates": 2, "set_seed": 0, "set_source": "typed",
         }
         | changes
     )  # fmt: skip
