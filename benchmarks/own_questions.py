@@ -2,8 +2,9 @@
 
 A text finds no offset where it is longer than every anchor, and the presets' problems are short. So the same
 typed questions are asked behind pools filled with problems in the presets' words, in open words, and with the
-question itself in other numbers; and put before a judge with typed candidates, behind drawn problems and behind
-the problem itself in other numbers. FINDINGS.md has the figures in "What a visitor's edit does to the model".
+question itself in other numbers; and put before a judge with typed candidates, behind drawn problems and
+behind the problem itself in other numbers. FINDINGS.md has the figures in "What a visitor's edit does to the
+model".
 """
 
 from __future__ import annotations
@@ -77,10 +78,11 @@ def judged(model: LoadedModel, count: int, own: bool) -> Iterator[JudgedProblem]
     lab, rng = Lab(LabSession(model)), random.Random(0)
     for row in typed_questions("fresh")[:count]:
         answer = int(row["answer"])
+        doubt = max(0, answer - rng.randint(1, 9))
         texts = [
             f"I counted it twice. The answer is {answer}.",
             f"The answer is {answer + rng.randint(1, 9)}.",
-            f"First I thought {max(0, answer - rng.randint(1, 9))}, but it must be {answer}. The answer is {answer}.",
+            f"First I thought {doubt}, but it must be {answer}. The answer is {answer}.",
         ]
         rng.shuffle(texts)
         problem = typed_problem(row["question"], texts, row["answer"])
@@ -98,8 +100,9 @@ def judge_figures(rows: list[JudgedProblem]) -> dict[str, Any]:
         reused = [o for row in rows for o in row.outcomes if o.method == choice.label and o.reused_tokens]
         kept = sum(bool(o.consistent) for o in reused)
         out[choice.label] = {
-            "reused": share(len(reused), 2 * len(rows)), "dense's selection where reused": share(kept, len(reused)),
-        }  # fmt: skip
+            "reused": share(len(reused), 2 * len(rows)),
+            "dense's selection where reused": share(kept, len(reused)) if reused else None,
+        }
     return out
 
 
