@@ -240,6 +240,7 @@ JUDGE_NUMBERS = {
     "temperature": NumberField("Temperature", 0.0, 5.0, whole=False),
 }
 JUDGE_OWN = "Fill the pools with this problem in other numbers"
+JUDGE_OWN_FACT = "The anchors are this problem in other numbers, the nearest there are."
 JUDGE_FILL_OWN = "Fill its pools with this problem in other numbers"
 JUDGE_REPAIR = "Also repair"
 JUDGE_REPAIR_HELP = "Computes each candidate’s end again, where its answer stands."

@@ -13,7 +13,7 @@ from gradio.context import Context
 
 from lab_app.app import build_app
 
-MOST = {"components": 326, "events": 106, "bytes": 350_000}
+MOST = {"components": 327, "events": 106, "bytes": 348_000}
 
 
 @pytest.fixture(scope="module")

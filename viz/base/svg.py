@@ -13,28 +13,28 @@ from viz.base.html import html
 
 
 def svg(inside: Markup) -> Markup:
-    """A picture of 860 by 250; screen readers have the sentence beside it instead."""
+    """A picture of 860 by 250 whose words are muted; screen readers have the sentence beside it instead."""
     return html(
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 860 250" width="860" height="250" '
-        'font-family="system-ui, sans-serif" font-size="13" aria-hidden="true">{}</svg>',
+        'font-family="system-ui, sans-serif" font-size="13" style="fill:var(--kv-muted, #606a76)" '
+        'aria-hidden="true">{}</svg>',
         inside,
     )
 
 
 def svg_text(x: float, y: float, words: str, anchor: str = "start", muted: bool = False) -> Markup:
     """Words at a place, in the page's ink."""
-    ink = "var(--kv-muted, #606a76)" if muted else "var(--kv-ink, #1a1f26)"
-    return html(
-        '<text x="{}" y="{}" text-anchor="{}" style="fill:{}">{}</text>',
-        round(x, 1), round(y, 1), anchor, ink, words,
-    )  # fmt: skip
+    look = Markup() if anchor == "start" else html(' text-anchor="{}"', anchor)
+    ink = Markup() if muted else Markup(' style="fill:var(--kv-ink, #1a1f26)"')
+    return html('<text x="{}" y="{}"{}{}>{}</text>', round(x, 1), round(y, 1), look, ink, words)
 
 
 def svg_box(x: float, y: float, width: float, height: float, fill: str, title: str = "") -> Markup:
-    """A filled rectangle with its tooltip."""
+    """A filled rectangle with its tooltip, if it has one."""
+    tip = html("<title>{}</title>", title) if title else Markup()
     return html(
-        '<rect x="{}" y="{}" width="{}" height="{}" rx="2" style="fill:{}"><title>{}</title></rect>',
-        *(round(v, 1) for v in (x, y, max(width, 0.5), height)), fill, title,
+        '<rect x="{}" y="{}" width="{}" height="{}" rx="2" style="fill:{}">{}</rect>',
+        *(round(v, 1) for v in (x, y, max(width, 0.5), height)), fill, tip,
     )  # fmt: skip
 
 

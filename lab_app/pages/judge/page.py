@@ -307,7 +307,8 @@ def card(state: JudgeState) -> str:
     assert state.last_order is not None
     assert state.request is not None
     row, request = state.last_order.row, state.request
-    facts = [f"Judged in {milliseconds(row.wall_ms)}, filling the pools included.", *row.notes]
+    filled = [text.JUDGE_OWN_FACT] if request.own_numbers else []
+    facts = [f"Judged in {milliseconds(row.wall_ms)}, filling the pools included.", *filled, *row.notes]
     repair = remedy(row, request)
     repair += nearer_anchors(row, request)
     if state.gated:

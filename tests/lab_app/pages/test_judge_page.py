@@ -431,6 +431,7 @@ def test_ones_own_problem_in_other_numbers_lets_kvcomm_reuse(real: VisitStore) -
     def reused(given: dict[str, Any]) -> list[int]:
         assert "verdict" in (last := merged(judge.run(real, visit, given))), last
         assert ("kv-judge-own-numbers-box" in last["verdict"]) is not given["own_numbers"]
+        assert ("this problem in other numbers, the nearest" in last["verdict"]) is given["own_numbers"]
         assert mine.last_order is not None
         return [o.reused_tokens for o in mine.last_order.row.outcomes if o.method == "kvcomm"]
 
