@@ -53,6 +53,20 @@ def test_an_own_question_and_its_first_result(opened: Watched, embedded_address:
     on_the_first_screen(page, "#kv-verdict .kv-verdict-head")
 
 
+@pytest.mark.slow
+def test_one_press_lets_kvcomm_reuse_what_its_gate_refused(opened: Watched, embedded_address: str) -> None:
+    page = begun(opened(embedded_address))
+    kvcomm, press = page.locator(HEADS, has_text="KVCOMM"), page.locator('#kv-verdict [data-kv="set"]')
+    page.fill("#kv-value-0 textarea", OWN + " The sun shines through the window." * 20)
+    page.click("#kv-run")
+    expect(page.locator("#kv-verdict")).to_contain_text("longer than every anchor")
+    expect(kvcomm).to_contain_text("gate refused")
+    press.click()  # it runs by itself
+    expect(page.locator("#kv-warm-own input")).to_be_checked()
+    expect(kvcomm).to_contain_text(re.compile(r"9\d\s?% of tokens"))
+    expect(press).to_have_count(0)
+
+
 def test_gamma_beside_gamma(opened: Watched, embedded_address: str) -> None:
     page = begun(opened(embedded_address))
     page.locator('[data-act="duplicate"][data-label="kvcomm"]').click()
