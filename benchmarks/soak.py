@@ -55,6 +55,7 @@ ERROR = re.compile(r"data-state=\\*\"error\\*\" role=\\*\"alert\\*\"><p>([^<]*)"
 BESIDE = re.compile(r"kv-problem\\*\"[^>]*>([^<]*)")
 UNEXPECTED = "The lab met an error that it did not expect"
 HELD = re.compile(rb"^kvlab_(?:cached|warm_up)_bytes ([0-9.e+]+)$", re.MULTILINE)
+ALLOCATED = re.compile(rb"^kvlab_allocated_bytes ([0-9.e+]+)$", re.MULTILINE)
 # What visitors hold is limited, and a hundred of them need long to hold all that they will: what the process
 # takes beside it has to stay.
 FLAT = 1.15  # the end may take this much more memory beside what is held than after the warm-up
@@ -265,20 +266,21 @@ def memory_mib(process: int) -> float:
     return 0.0
 
 
-def cached_mib(address: str) -> float | None:
-    """What the server says that it holds for its visitors; None while it is too busy to say."""
+def told_mib(address: str) -> tuple[float, float] | None:
+    """What the server says that it holds for its visitors, and has allocated; None while it is too busy."""
     try:
-        found = HELD.findall(httpx.get(f"{address}/metrics", timeout=30).content)
+        told = httpx.get(f"{address}/metrics", timeout=30).content
     except httpx.HTTPError:
         return None
-    return sum(map(float, found)) / 2**20 if found else None
+    held, allocated = (sum(map(float, found.findall(told))) / 2**20 for found in (HELD, ALLOCATED))
+    return (held, allocated) if held else None
 
 
-def flat(series: list[tuple[float, float, float]]) -> tuple[bool, float, float]:
+def flat(beside: list[float]) -> tuple[bool, float, float]:
     """Whether memory beside what is held is as large in the last quarter as in the second: medians, MiB."""
-    quarter = max(1, len(series) // 4)
-    middle = lambda part: sorted(mib - cached for _, mib, cached in part)[len(part) // 2] if part else 0.0  # noqa: E731
-    early, late = middle(series[quarter : 2 * quarter]), middle(series[-quarter:])
+    quarter = max(1, len(beside) // 4)
+    middle = lambda part: sorted(part)[len(part) // 2] if part else 0.0  # noqa: E731
+    early, late = middle(beside[quarter : 2 * quarter]), middle(beside[-quarter:])
     return late <= early * FLAT, early, late
 
 
@@ -315,14 +317,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "server.log"
         process, address = serve(log, args.serve)
-        series: list[tuple[float, float, float]] = []
+        series: list[tuple[float, float, float, float]] = []
         began, stop = time.monotonic(), threading.Event()
 
         def watch() -> None:
             while not stop.is_set() and process.poll() is None:
-                cached = cached_mib(address)
-                if cached is not None:
-                    series.append((time.monotonic() - began, memory_mib(process.pid), cached))
+                if told := told_mib(address):
+                    series.append((time.monotonic() - began, memory_mib(process.pid), *told))
                 stop.wait(2)
 
         try:
@@ -347,7 +348,8 @@ def main() -> int:
         soak.fail(f"LEAK in the log: {len(leaked)} texts")
     if "Traceback" in written:
         soak.fail("a traceback in the log: " + written[written.index("Traceback") :][:350])
-    steady, early, late = flat(series)
+    steady, early, late = flat([mib - held for _, mib, held, _ in series])
+    _, own_early, own_late = flat([allocated - held for _, _, held, allocated in series])
     if not steady:
         soak.fail(f"memory beside what is held grew from {early:.0f} to {late:.0f} MiB")
     ordered = sorted(soak.waits)
@@ -360,7 +362,8 @@ def main() -> int:
         "waits_told": len(ordered),
         "wait_s": {"median": quantile(0.5), "p95": quantile(0.95), "longest": quantile(1)},
         "memory_beside_held_mib": {"after_warm_up": early, "end": late, "flat": steady},
-        "memory_series": [(round(at), round(mib), round(cached)) for at, mib, cached in series],
+        "allocated_beside_held_mib": {"after_warm_up": own_early, "end": own_late},
+        "memory_series": [tuple(map(round, row)) for row in series],
         "canaries": len(soak.canaries),
     }  # fmt: skip
     if args.json:

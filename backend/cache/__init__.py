@@ -14,5 +14,5 @@ Others use, by module:
     kernels.mix_and_rotate: mix_and_rotate
     kernels.mixture: Mixture
     norms: kl, token_norms, largest_difference
-    process_memory: share_heaps, trim
+    process_memory: allocated_bytes, share_heaps, trim
 """

@@ -31,6 +31,27 @@ def trim() -> None:
         _TRIM(0)
 
 
+class _MallInfo(ctypes.Structure):
+    """``struct mallinfo2`` of the GNU C library's malloc.h."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    ]
+
+
+def allocated_bytes() -> int | None:
+    """Bytes that the C library has given out and not got back, torch's tensors among them.
+
+    The process takes more: pages of freed objects that lie between others. None where the C library does not
+    say.
+    """
+    if _MALLINFO is None:
+        return None
+    info = _MALLINFO()
+    return int(info.uordblks + info.hblkhd)
+
+
 def want_large_pages(address: int, size: int) -> None:
     """Request large pages for fresh memory of ``size`` bytes, if it is large.
 
@@ -52,4 +73,7 @@ def _find(call: str) -> Callable[..., Any] | None:
 
 
 _TRIM, _MALLOPT = _find("malloc_trim"), _find("mallopt")
+_MALLINFO: Any = _find("mallinfo2")
+if _MALLINFO is not None:
+    _MALLINFO.restype = _MallInfo
 _MADVISE = _find("madvise") if sys.platform == "linux" else None

@@ -25,6 +25,7 @@ from uvicorn.config import LOGGING_CONFIG
 
 from backend import __version__
 from backend.base.errors import LabError, RunCancelled
+from backend.cache.process_memory import allocated_bytes
 from backend.session.shared_warm_up import kept_bytes
 from lab_app.server.quota import quota_html
 from lab_app.server.request_limits import Counts
@@ -80,6 +81,7 @@ class Operations(Collector):
             ("records", "Runs held for visits", sum(len(visit.records) for visit in visits)),
             ("cached_bytes", "Bytes of cached text held for visits", sum(v.engine.held for v in visits)),
             ("warm_up_bytes", "Bytes of pools kept for whoever comes next", kept_bytes()),
+            ("allocated_bytes", "Bytes that the C library has given out", allocated_bytes() or 0),
             ("model_loaded", "Whether the model is loaded", int(lab.loaded)),
         )
         for name, words, value in gauges:

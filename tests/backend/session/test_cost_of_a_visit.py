@@ -77,6 +77,22 @@ def test_what_was_freed_goes_back_to_the_system() -> None:
     assert kept
 
 
+@pytest.mark.skipif(heap._MALLINFO is None, reason="this C library does not say")
+def test_what_is_allocated_is_what_was_not_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages that the process keeps are not counted."""
+    before, large = heap.allocated_bytes(), [torch.empty(8 << 20, dtype=torch.uint8) for _ in range(8)]
+    during = heap.allocated_bytes()
+    del large
+    after = heap.allocated_bytes()
+    assert before is not None
+    assert during is not None
+    assert after is not None
+    assert during - before > 60 << 20
+    assert abs(after - before) < 8 << 20
+    monkeypatch.setattr(heap, "_MALLINFO", None)
+    assert heap.allocated_bytes() is None
+
+
 @pytest.mark.parametrize(("megabytes", "wanted"), [(31, False), (64, True)])
 def test_large_pages_are_asked_for_inside_a_large_tensor_only(
     megabytes: int, wanted: bool, monkeypatch: pytest.MonkeyPatch

@@ -104,6 +104,7 @@ def test_health_says_ok_without_loading_the_model_and_503_while_stopping(
         assert "kvlab_visits 1.0" in told
         assert "kvlab_cached_bytes 5.24288e+06" in told
         assert "kvlab_warm_up_bytes " in told
+        assert "kvlab_allocated_bytes " in told
 
 
 def test_work_is_counted_by_how_it_ended(lab: VisitStore, operations: Operations) -> None:
