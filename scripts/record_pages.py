@@ -39,7 +39,8 @@ OUT = Path(__file__).resolve().parents[1] / "presets" / "pages"
 AT_FIRST: dict[str, Any] = {
     "options": {}, "preset": documents.EXAMPLES[0], "mode": "pinned", "turns": loop.TURNS_AT_FIRST,
     "criterion": CRITERIA[0], "protocol": "joint", "slots_only": False, "order": "shuffle", "shuffles": 1,
-    "seed": 0, "repair": False, "budget": 25, "warm": 4, "source": "typed", "temperature": 1,
+    "seed": 0, "repair": False, "budget": 25, "warm": 4, "own_numbers": False,
+    "source": "typed", "temperature": 1,
 }  # fmt: skip
 
 

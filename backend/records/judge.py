@@ -8,7 +8,7 @@ from 1; 0 is "none of them". An order is a tuple whose k-th entry names the cand
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Literal
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from backend.base.errors import OptionError
 from backend.base.ranges import SEEDS, check_choice, check_ranges
-from backend.base.serialization import Saved
+from backend.base.serialization import SELDOM, Saved
 from backend.records.model_info import ModelInfo
 from backend.records.request import Decoding, MethodChoice
 from backend.records.risk_gate import RiskGate
@@ -196,7 +196,8 @@ class JudgeRequest:
     wording: str = "embedded"
     gate: RiskGate | None = None  # may refuse reuse before the judge
     slots_only: bool = False  # copy the candidates alone; the question and all words around are computed
-    own_numbers: bool = False  # a single given problem: the warm-up's are the same one with other numbers
+    # of a single given problem: the warm-up's are the same one with other numbers
+    own_numbers: bool = field(default=False, metadata=SELDOM)
 
     def check(self) -> None:
         """Refuse what cannot be run.

@@ -30,7 +30,7 @@ GIVEN: dict[str, Any] = {
     "options": {}, "mode": "pinned", "turns": loop.TURNS_AT_FIRST, "criterion": "right", "protocol": "joint",
     "slots_only": False, "order": "shuffle", "shuffles": 1, "seed": 0, "repair": False, "gated": False,
     "budget": 25,
-    "warm": 4, "source": "typed", "temperature": 1, "lines": "",
+    "warm": 4, "own_numbers": False, "source": "typed", "temperature": 1, "lines": "",
 }  # fmt: skip
 MODULES = {"documents": documents, "loop": loop, "judge": judge}
 AT_FIRST = {name: getattr(module, "METHODS_AT_FIRST", METHODS_AT_FIRST) for name, module in MODULES.items()}
