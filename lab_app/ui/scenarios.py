@@ -10,7 +10,7 @@ from lab_app.ui.text import NO_NUMBER, NO_SET
 
 WARM_LIMIT = 200  # requests for the pools, at most
 USUAL_WARM = 20  # requests for the pools, as the page offers it
-OWN_WARM = 2  # with other numbers: more are no better (benchmarks/own_questions.py)
+OWN_WARM = 2  # with other numbers, as benchmarks/own_questions.py measures them
 
 
 def find_preset(name: object) -> Preset:

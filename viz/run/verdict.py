@@ -282,10 +282,10 @@ def passing_gamma(outcomes: Iterable[Outcome]) -> float | None:
     not decide, or none was refused. KVCOMM, Eq. 5: the entropy of the anchors' weights is at most gamma times
     the largest possible."""
     refused = [gate for o in outcomes for gate in o.gate if not gate.shareable]
-    if not refused or any(gate.rule != "entropy" or not gate.entropy for gate in refused):
+    if any(gate.rule != "entropy" or len(gate.anchors) < 2 for gate in refused):
         return None
-    needed = max((gate.entropy or 0.0) / math.log(len(gate.anchors)) for gate in refused)
-    return math.ceil(needed * 20 - 1e-9) / 20
+    needed = max(((gate.entropy or 0.0) / math.log(len(gate.anchors)) for gate in refused), default=0.0)
+    return math.ceil(min(needed, 1.0) * 20 - 1e-9) / 20 if 0 < needed <= 1 + 1e-6 else None
 
 
 def _why_nothing(record: RunRecord, outcomes: list[Outcome]) -> str:

@@ -283,6 +283,10 @@ def test_the_least_gamma_that_would_let_every_text_pass_is_a_step_of_the_slider(
     assert passing_gamma([refused(0.5), refused(1.0)]) == 1.0
     assert passing_gamma([refused(0.5), refused(0.5, "longer than every anchor")]) is None
     assert passing_gamma([record.outcome(1, "naive")]) is None
+    for odd in (0.0, 1.5, float("nan")):
+        assert passing_gamma([refused(odd)]) is None
+    forgotten = refused(0.5)  # a record of an earlier version names no anchors
+    assert passing_gamma([replace(forgotten, gate=(replace(forgotten.gate[0], anchors=()),))]) is None
 
 
 def test_methods_without_a_gate_that_reuse_nothing_give_their_reason():
