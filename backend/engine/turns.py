@@ -72,7 +72,12 @@ class ModelScheduler:
             future = self._thread.submit(self._call, work)
         except RuntimeError:  # the interpreter is shutting down
             return work()
-        return future.result(seconds)
+        try:
+            return future.result(seconds)
+        finally:
+            # It holds an exception, which holds this frame: all that the work had under way would stay until
+            # Python next looks for cycles, on a server minutes later.
+            del future
 
     def _call(self, work: Callable[[], T]) -> T:
         self._ident = threading.get_ident()

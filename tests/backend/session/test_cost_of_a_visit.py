@@ -5,16 +5,21 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
+from weakref import ref
 
 import pytest
 import tiny
 import torch
 
+from backend.base.errors import RunCancelled
 from backend.cache import process_memory as heap
 from backend.cache.kv_cache import in_large_pages
 from backend.engine import speed as measured_speed
 from backend.engine.engine import Engine
+from backend.engine.turns import ModelScheduler
 from backend.model.load import LoadedModel
 from backend.prompts import presets
 from backend.prompts.presets import PRESET_FOLDER, load_preset
@@ -108,3 +113,27 @@ def test_large_pages_are_asked_for_inside_a_large_tensor_only(
         assert size >= (megabytes << 20) - 2 * heap.HUGE
     monkeypatch.setattr(heap, "_MADVISE", None)  # a system that knows no such call
     assert in_large_pages(made) is made
+
+
+def test_what_failed_or_was_cancelled_waits_for_no_collection() -> None:
+    """An error holds every frame that it went through, and these hold what a run had under way."""
+
+    class Held:
+        """Stands for the tensors of a run."""
+
+    held: list[ref[Held]] = []
+
+    def work() -> Generator[int, None, None]:
+        under_way = Held()
+        held.append(ref(under_way))
+        yield 1
+        raise RunCancelled("Stopped.")
+
+    gc.collect()
+    gc.disable()
+    try:
+        with suppress(RunCancelled):
+            list(ModelScheduler().by_turns(work()))
+        assert [one() for one in held] == [None]
+    finally:
+        gc.enable()
