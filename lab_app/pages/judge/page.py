@@ -322,7 +322,8 @@ def nearer_anchors(row: JudgedProblem, request: JudgeRequest) -> Markup:
     kvcomm = [o for o in row.outcomes if o.method == "kvcomm"]
     helped = not kvcomm or (all(o.reused_tokens for o in kvcomm) and all(o.consistent for o in kvcomm))
     [problem] = request.problems
-    texts = {"question": problem.question, "candidates": " ".join(c.text for c in problem.candidates)}
+    typed = problem.candidates if problem.regime == "typed" else ()  # agents write theirs anew
+    texts = {"question": problem.question, "candidates": " ".join(c.text for c in typed)}
     if helped or request.own_numbers or not other_numbers(texts, 1):
         return Markup()
     boxes = {f"kv-{KEY}-own-numbers-box": True, f"kv-{KEY}-warm-box": OWN_WARM}
