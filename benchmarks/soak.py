@@ -30,7 +30,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 from visitor import Answer, Page, RefusedError, Visitor
@@ -54,18 +54,19 @@ WAIT = re.compile(r"Others have the model: [^<\"]*")
 ERROR = re.compile(r"data-state=\\*\"error\\*\" role=\\*\"alert\\*\"><p>([^<]*)")
 BESIDE = re.compile(r"kv-problem\\*\"[^>]*>([^<]*)")
 UNEXPECTED = "The lab met an error that it did not expect"
-HELD = re.compile(rb"^kvlab_(?:cached|warm_up)_bytes ([0-9.e+]+)$", re.MULTILINE)
-ALLOCATED = re.compile(rb"^kvlab_allocated_bytes ([0-9.e+]+)$", re.MULTILINE)
+GAUGE = re.compile(r"^kvlab_(\w+) ([0-9.e+]+)$", re.MULTILINE)
+HELD = ("cached_bytes", "warm_up_bytes", "record_bytes")
 # What visitors hold is limited, and a hundred of them need long to hold all that they will: what the process
-# takes beside it has to stay.
-FLAT = 1.15  # the end may take this much more memory beside what is held than after the warm-up
+# takes beside it has to stay. Runs under way take memory too, so it is compared while none is.
+FLAT = 1.15  # the end may take this much more memory beside what is held than the middle
+TRIMMED_S = 20.0  # the server gives freed pages back every 15 s
 
 
 class Soak:
     """What all visitors share: the address, the clock, and what was counted."""
 
-    def __init__(self, address: str, seconds: float, seed: int) -> None:
-        self.address, self.ends, self.seed = address, time.monotonic() + seconds, seed
+    def __init__(self, address: str, seed: int) -> None:
+        self.address, self.ends, self.seed = address, float("inf"), seed
         self.count: Counter[str] = Counter()
         self.failed: list[str] = []
         self.refused: Counter[str] = Counter()
@@ -266,22 +267,54 @@ def memory_mib(process: int) -> float:
     return 0.0
 
 
-def told_mib(address: str) -> tuple[float, float] | None:
-    """What the server says that it holds for its visitors, and has allocated; None while it is too busy."""
+class Memory(NamedTuple):
+    """The server at one moment: MiB, and counts."""
+
+    seconds: float  # since the soak began
+    resident: float
+    allocated: float  # given out by the C library
+    held: float  # for visits and for newcomers
+    visits: int
+    records: int
+    under_way: int  # engine calls
+
+    @property
+    def beside(self) -> float:
+        """What the process takes beside what is held, MiB."""
+        return self.resident - self.held
+
+
+def measure(address: str, process: int, began: float) -> Memory | None:
+    """The server's memory now; None while it is too busy to answer."""
     try:
-        told = httpx.get(f"{address}/metrics", timeout=30).content
+        told = httpx.get(f"{address}/metrics", timeout=30).text
     except httpx.HTTPError:
         return None
-    held, allocated = (sum(map(float, found.findall(told))) / 2**20 for found in (HELD, ALLOCATED))
-    return (held, allocated) if held else None
+    gauges = {name: float(value) for name, value in GAUGE.findall(told)}
+    held = sum(gauges[name] for name in HELD) / 2**20
+    counts = (int(gauges[name]) for name in ("visits", "records", "under_way"))
+    seconds = time.monotonic() - began
+    return Memory(seconds, memory_mib(process), gauges["allocated_bytes"] / 2**20, held, *counts)
 
 
-def flat(beside: list[float]) -> tuple[bool, float, float]:
-    """Whether memory beside what is held is as large in the last quarter as in the second: medians, MiB."""
-    quarter = max(1, len(beside) // 4)
+def at_rest(address: str, process: int, began: float, patience: float = 180.0) -> Memory | None:
+    """The server's memory when no run is under way and freed pages are given back; None if it never is."""
+    ends, quiet = time.monotonic() + patience, time.monotonic()
+    while time.monotonic() < ends:
+        now = measure(address, process, began)
+        if now is None or now.under_way:
+            quiet = time.monotonic()
+        elif time.monotonic() - quiet >= TRIMMED_S:
+            return now
+        time.sleep(1)
+    return None
+
+
+def quarters(values: list[float]) -> tuple[float, float]:
+    """Medians of the second quarter and of the last."""
+    quarter = max(1, len(values) // 4)
     middle = lambda part: sorted(part)[len(part) // 2] if part else 0.0  # noqa: E731
-    early, late = middle(beside[quarter : 2 * quarter]), middle(beside[-quarter:])
-    return late <= early * FLAT, early, late
+    return middle(values[quarter : 2 * quarter]), middle(values[-quarter:])
 
 
 def serve(log: Path, arguments: list[str]) -> tuple[subprocess.Popen[bytes], str]:
@@ -317,21 +350,25 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "server.log"
         process, address = serve(log, args.serve)
-        series: list[tuple[float, float, float, float]] = []
+        series: list[Memory] = []
+        rests: list[Memory | None] = []
         began, stop = time.monotonic(), threading.Event()
 
         def watch() -> None:
             while not stop.is_set() and process.poll() is None:
-                if told := told_mib(address):
-                    series.append((time.monotonic() - began, memory_mib(process.pid), *told))
+                if now := measure(address, process.pid, began):
+                    series.append(now)
                 stop.wait(2)
 
         try:
             watcher = threading.Thread(target=watch)
-            soak = Soak(address, args.minutes * 60, args.seed)
+            soak = Soak(address, args.seed)
             watcher.start()
-            with ThreadPoolExecutor(args.visitors) as chairs:
-                list(chairs.map(soak.visit, range(args.visitors)))
+            for half in range(2):
+                soak.ends = time.monotonic() + args.minutes * 30
+                with ThreadPoolExecutor(args.visitors) as chairs:
+                    list(chairs.map(soak.visit, range(half * args.visitors, (half + 1) * args.visitors)))
+                rests.append(at_rest(address, process.pid, began))
             if process.poll() is not None:
                 soak.fail(f"the server ended with {process.returncode}")
             stop.set()
@@ -348,10 +385,11 @@ def main() -> int:
         soak.fail(f"LEAK in the log: {len(leaked)} texts")
     if "Traceback" in written:
         soak.fail("a traceback in the log: " + written[written.index("Traceback") :][:350])
-    steady, early, late = flat([mib - held for _, mib, held, _ in series])
-    _, own_early, own_late = flat([allocated - held for _, _, held, allocated in series])
-    if not steady:
-        soak.fail(f"memory beside what is held grew from {early:.0f} to {late:.0f} MiB")
+    middle, end = rests
+    if middle is None or end is None:
+        soak.fail("the server did not come to rest")
+    elif end.beside > middle.beside * FLAT:
+        soak.fail(f"memory beside what is held grew from {middle.beside:.0f} to {end.beside:.0f} MiB")
     ordered = sorted(soak.waits)
     quantile = lambda q: ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else None  # noqa: E731
     report: dict[str, Any] = {
@@ -361,9 +399,10 @@ def main() -> int:
         "counts": dict(soak.count), "refusals": dict(soak.refused), "failed": soak.failed,
         "waits_told": len(ordered),
         "wait_s": {"median": quantile(0.5), "p95": quantile(0.95), "longest": quantile(1)},
-        "memory_beside_held_mib": {"after_warm_up": early, "end": late, "flat": steady},
-        "allocated_beside_held_mib": {"after_warm_up": own_early, "end": own_late},
-        "memory_series": [tuple(map(round, row)) for row in series],
+        "memory_at_rest_mib": [rest and rest._asdict() | {"beside": rest.beside} for rest in rests],
+        "memory_beside_held_mib": quarters([now.beside for now in series]),
+        "allocated_beside_held_mib": quarters([now.allocated - now.held for now in series]),
+        "memory_series": [tuple(map(round, now)) for now in series],
         "canaries": len(soak.canaries),
     }  # fmt: skip
     if args.json:

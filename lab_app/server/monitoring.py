@@ -79,6 +79,7 @@ class Operations(Collector):
             ("visits_busy", "Visits that run or wait for something", sum(v.busy for v in visits)),
             ("under_way", "Engine calls under way", self.under_way),
             ("records", "Runs held for visits", sum(len(visit.records) for visit in visits)),
+            ("record_bytes", "Bytes of these runs' arrays", sum(visit.kept_bytes for visit in visits)),
             ("cached_bytes", "Bytes of cached text held for visits", sum(v.engine.held for v in visits)),
             ("warm_up_bytes", "Bytes of pools kept for whoever comes next", kept_bytes()),
             ("allocated_bytes", "Bytes that the C library has given out", allocated_bytes() or 0),

@@ -49,6 +49,7 @@ class Visit:
     id: str
     engine: Engine
     records: OrderedDict[str, RunRecord] = field(default_factory=OrderedDict)
+    record_sizes: dict[str, int] = field(default_factory=dict)  # bytes of their arrays
     shown: str | None = None  # id of the record on the screen
     cancel: threading.Event | None = None
     measuring: bool = False
@@ -72,13 +73,18 @@ class Visit:
         token = secrets.token_urlsafe(18)
         self.records[token] = record
         self.shown = token if show else self.shown
-        sizes = {key: record_bytes(stored) for key, stored in self.records.items()}
+        self.record_sizes[token] = record_bytes(record)
         for old in list(self.records):
             few = len(self.records) <= KEPT_RECORDS
-            if old in (self.shown, token) or (few and sum(sizes.values()) <= RECORD_BYTES):
+            if old in (self.shown, token) or (few and self.kept_bytes <= RECORD_BYTES):
                 continue
-            del self.records[old], sizes[old]
+            del self.records[old], self.record_sizes[old]
         return token
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the arrays of all runs that are kept."""
+        return sum(tuple(self.record_sizes.values()))  # copied at once: other threads keep runs meanwhile
 
     def keep_result(self, kind: str, record: Any) -> str:
         """Remember a measurement in the place of the last of its kind; the token that downloads it."""

@@ -103,6 +103,7 @@ def test_health_says_ok_without_loading_the_model_and_503_while_stopping(
         told = client.get("/metrics").text
         assert "kvlab_visits 1.0" in told
         assert "kvlab_cached_bytes 5.24288e+06" in told
+        assert "kvlab_record_bytes 0.0" in told
         assert "kvlab_warm_up_bytes " in told
         assert "kvlab_allocated_bytes " in told
 

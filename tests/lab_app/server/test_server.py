@@ -264,7 +264,7 @@ def test_damaged_presets_and_records_are_told() -> None:
 @pytest.mark.slow
 def test_the_soak_knows_the_page(lab: tuple[VisitStore, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A button of another name, and its visitors would do nothing and fail at nothing."""
-    soak = Soak(lab[1], 600, seed=0)
+    soak = Soak(lab[1], seed=0)
     monkeypatch.setattr(soak, "sleep", lambda seconds: None)
     for seed in range(6):
         soak.one_visitor(random.Random(seed), "127.0.0.1")

@@ -20,7 +20,7 @@ from lab_app.pages.pipeline.handlers import Handlers
 from lab_app.pages.pipeline.running import paced
 from lab_app.ui.one_run import cancelled
 from lab_app.visits.queue import ModelQueue, QueuePlace, wait_for_turn
-from lab_app.visits.visits import ACTIVE_SECONDS, KEPT_RECORDS, LEFT_SECONDS, Visit, VisitStore
+from lab_app.visits.visits import ACTIVE_SECONDS, KEPT_RECORDS, LEFT_SECONDS, Visit, VisitStore, record_bytes
 
 
 class Clock:
@@ -309,6 +309,7 @@ def test_records_are_kept_within_their_bytes(monkeypatch: pytest.MonkeyPatch) ->
     shown = visit.shown
     last = visit.keep(records[0], show=False)
     assert list(visit.records) == [shown, last], "what is on the screen and what was just made stay"
+    assert visit.kept_bytes == record_bytes(records[-1]) + record_bytes(records[0])
 
 
 def test_the_page_states_every_limit() -> None:
