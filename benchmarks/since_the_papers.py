@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.base.machine import versions
-from backend.base.statistics import lower_limit, upper_limit
+from backend.base.statistics import exact_share
 from backend.model.load import load_model
 from backend.sweeps.compare import holm, mcnemar
 from backend.sweeps.grid import shards_of
@@ -40,14 +40,12 @@ ALL = "all"
 
 def summary(rows: list[Row], dense: dict[tuple[str, int], Row]) -> dict[str, Any]:
     flips, count = sum(row.as_dense is False for row in rows), len(rows)
+    share = exact_share(flips, count)
     whole = sum(dense[row.task, row.problem].forwarded_tokens for row in rows)
     return {
         "problems": count,
         "flips": flips,
-        "flipped_95": [
-            round(lower_limit(flips, count, 0.975), 3),
-            round(upper_limit(flips, count, 0.975), 3),
-        ],
+        "flipped_95": [round(share.low, 3), round(share.high, 3)],
         "tokens_computed": round(sum(row.forwarded_tokens for row in rows) / whole, 3),
     }
 

@@ -217,6 +217,12 @@ def lower_limit(hits: int, total: int, level: float = 0.95) -> float:
     return 1 - upper_limit(total - hits, total, level)
 
 
+def exact_share(hits: int, total: int) -> Share:
+    """A share with its exact 95% interval: one-sided limits of 97.5% each. NaN and 0 to 1 of nothing."""
+    value = hits / total if total else math.nan
+    return Share(value, lower_limit(hits, total, 0.975), upper_limit(hits, total, 0.975), total)
+
+
 def confidence_sequence(
     hits: int, total: int, level: float = 0.95, around: float = 0.5
 ) -> tuple[float, float]:

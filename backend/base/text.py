@@ -2,7 +2,8 @@
 
 import re
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from backend.base.errors import PromptError
 
@@ -19,6 +20,12 @@ def show(value: object) -> str:
         return _SHORT.repr(value)
     except ValueError:  # an integer of thousands of digits
         return "a very large number"
+
+
+def common_prefix(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """How many entries, or characters, two sequences begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def check_text(text: object, label: str, field: str, limit: int = MAX_TEXT) -> str:

@@ -10,11 +10,10 @@ question of a preset is.
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from backend.logs.calls import PARAGRAPH, TOOLS, Call
+from backend.logs.calls import PARAGRAPH, STAYS, TOOLS, Call
 from backend.prompts.conversation import INSTRUCTION_ROLES, Part, pipeline_of_parts
 from backend.prompts.pipeline import Pipeline
 
-STAYS = 0.9  # share of an agent's calls that have a line of its template
 LONG = 40  # characters from which a line that another agent read before is a text of its own
 
 #: A part of a prompt as a model reads it: its role and its text.
@@ -27,14 +26,6 @@ def sections_of(call: Call) -> list[Section]:
     return [*([(TOOLS, tools)] if tools else []), *((m.role, m.text) for m in call.messages)]
 
 
-def agent_of(call: Call) -> str:
-    """The call's agent: its name, or else the beginning of its system prompt."""
-    if call.agent:
-        return call.agent
-    first = call.messages[0]
-    return " ".join(first.text.split())[:60] if first.role in INSTRUCTION_ROLES else "agent"
-
-
 class CallPipelines:
     """Pipelines of a log's calls.
 
@@ -44,7 +35,7 @@ class CallPipelines:
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self.calls = calls
-        self.agents = [agent_of(call) for call in calls]
+        self.agents = [call.agent_name for call in calls]
         of_agent, have = Counter(self.agents), defaultdict[str, Counter[str]](Counter)
         for call, agent in zip(calls, self.agents, strict=True):
             have[agent].update(_lines(call))

@@ -17,6 +17,9 @@ from backend.base.text import show
 
 SYSTEM, TOOLS = "system", "tools"  # roles: of the system prompt, and of the part with the tools
 PARAGRAPH = re.compile(r"(?<=\n\n)(?=\S)")  # where a text is cut
+STAYS = 0.9  # share of an agent's calls that have what stays in it
+_VARIES = re.compile(r"\b[0-9a-fA-F]{7,}\b|\d+")  # clocks and ids, in the name of an agent
+_NAMED_BY = 160  # characters of a system prompt
 
 
 class BadLine(Exception):
@@ -85,6 +88,13 @@ class Call:
     usage: Usage = field(default_factory=Usage)
     model: str = ""
     chances: tuple[Chance, ...] = ()
+
+    @property
+    def agent_name(self) -> str:
+        """The agent's name. One without is called by how its system prompt begins, each number as ``#``."""
+        system = next((m.text for m in self.messages if m.role == SYSTEM), "")
+        words = " ".join(_VARIES.sub("#", system[:_NAMED_BY]).split())
+        return self.agent or words or "without a system prompt"
 
 
 def object_of(value: object, what: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
+from backend.base.text import common_prefix
 from backend.logs.calls import SYSTEM, TOOLS
 from backend.logs.edits import ALIKE, EDITED, edit
 from backend.logs.pieces import messages_of
@@ -48,8 +49,8 @@ def cause(
         same_agent: whether both are calls of one agent.
     """
     one, other = messages_of(before, headers), messages_of(after, headers)
-    place = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
-    if place is None:
+    place = common_prefix(one, other)
+    if place == min(len(one), len(other)):
         return None
     (role, old), (new_role, new) = one[place], other[place]
     if old == new:
@@ -64,7 +65,7 @@ def cause(
             kind = HEADER
     else:
         kind = _history(one[place:], other[place:], texts)
-    at = next((n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+    at = common_prefix(old, new)
     return Cause(
         kind, new_role if role != TOOLS else role, *_excerpts(_text(old[at:], texts), _text(new[at:], texts))
     )
@@ -76,7 +77,7 @@ def _text(pieces: Ids, texts: Sequence[str]) -> str:
 
 def _excerpts(before: str, after: str) -> tuple[str, str]:
     """Both from a little before their first different character on, on one line."""
-    same = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), 0)
+    same = common_prefix(before, after)
     start = before.rfind(" ", 0, max(0, same - EXCERPT // 3)) + 1  # where a word begins
     one, other = (" ".join(t[start : start + EXCERPT].split()) for t in (before, after))
     return (f"… {one}", f"… {other}") if start else (one, other)

@@ -1,6 +1,5 @@
 """A log in numbers: its calls by time, as pieces, with agents and sessions."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,12 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from backend.logs.calls import SYSTEM, Call, by_time
+from backend.logs.calls import Call, by_time
 from backend.logs.pieces import Ids, Pieces, Tokens
 from backend.logs.reader import LogReader
-
-_VARIES = re.compile(r"\b[0-9a-fA-F]{7,}\b|\d+")
-_NAMED_BY = 160  # characters of a system prompt
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,7 @@ def gathered(
     by_prompt = False
     usage: list[tuple[int | None, int | None]] = []
     for call in calls:
-        agents.append(call.agent or _name_of_prompt(call))
+        agents.append(call.agent_name)
         by_prompt |= not call.agent
         where.append(call.where)
         sessions.append(call.session)
@@ -114,10 +110,3 @@ def _renumbered(calls: list[Ids], count: int) -> tuple[list[Ids], Ids]:
         out.append(place[pieces])
     place[place < 0] = np.arange(next_number, count)  # pieces of bad lines, which no call has
     return out, place
-
-
-def _name_of_prompt(call: Call) -> str:
-    """An agent without a name is called by how its system prompt begins, without what varies."""
-    system = next((m.text for m in call.messages if m.role == SYSTEM), "")
-    words = " ".join(_VARIES.sub("#", system[:_NAMED_BY]).split())
-    return words or "without a system prompt"

@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.logs.call_pipeline import Section
-from backend.logs.calls import SYSTEM, TOOLS
+from backend.logs.calls import STAYS, SYSTEM, TOOLS
 from backend.logs.gather import Gathered
 from backend.logs.pieces import Ids, messages_of
 from backend.logs.prefixes import block_hits, shared_prefixes
 
-STAYS = 0.9  # share of an agent's calls that have a piece which stays
 TRIED = 5_000  # calls that a layout is tried on
 
 #: A call's messages, each with its role and pieces.

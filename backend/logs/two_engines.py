@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from backend.base.errors import OptionError
+from backend.base.text import common_prefix
 from backend.logs.calls import Call, Chance
 
 #: A parting is a near tie where both gaps are below so many times the usual difference; as in a run's record.
@@ -113,8 +114,7 @@ def _prompt(call: Call) -> int:
 
 
 def _alike(one: Sequence[Chance], other: Sequence[Chance]) -> int:
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((n for n, (a, b) in pairs if a.token != b.token), min(len(one), len(other)))
+    return common_prefix([chance.token for chance in one], [chance.token for chance in other])
 
 
 def _differences(one: Sequence[Chance], other: Sequence[Chance]) -> list[float]:

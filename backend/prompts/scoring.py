@@ -52,6 +52,14 @@ def extract_number(text: str) -> str | None:
     return _plain(last) if last else None
 
 
+def answer_changed(answer: str | None, text: str, other: str | None, other_text: str) -> bool:
+    """Whether two answers differ: in what is read off them, or in their texts where nothing can be read off
+    either."""
+    if answer is None and other is None:
+        return text.strip() != other_text.strip()
+    return answer != other
+
+
 def same_answer(a: str | None, b: str | None) -> bool:
     """Do two answers name the same number, to within 1e-6? False if either names none."""
     left, right = extract_number(a or ""), extract_number(b or "")

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from backend.base.errors import OptionError
-from backend.base.statistics import lower_limit, upper_limit
+from backend.base.statistics import exact_share
 from backend.prompts.scoring import Scoring
 from backend.records.blame import BLAME_LIMITS, Half
 from backend.records.log_gate import MOST_SAMPLED, check_flags, check_sampling
@@ -17,7 +17,6 @@ from backend.records.request import MethodChoice
 READING_FORMAT = 1
 Row = TypeVar("Row")
 MOST_TOKENS = 10**12
-ONE_SIDE = 0.975  # two exact limits, each with this certainty, are an interval of 95%
 
 
 @dataclass(frozen=True)
@@ -194,11 +193,12 @@ class Counted:
 
     @property
     def limits(self) -> tuple[float, float]:
-        return lower_limit(self.count, self.of, ONE_SIDE), upper_limit(self.count, self.of, ONE_SIDE)
+        share = exact_share(self.count, self.of)
+        return share.low, share.high
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
-        low, high = self.limits if self.of else (0.0, 1.0)
+        low, high = self.limits
         return {"count": self.count, "of": self.of, "low": low, "high": high}
 
 

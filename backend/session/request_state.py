@@ -90,8 +90,11 @@ class RequestState:
         A base is encoded behind the begin-of-sequence token alone, whose KV is dropped: independent of
         any context (Section 3.3), yet with the attention sink that these models need.
         """
-        tokens = self.engine.model.tokens
         self.before = frozenset(self.log.isolated)
+        return self._take(values)
+
+    def _take(self, values: Mapping[str, str]) -> list[Sample]:
+        tokens = self.engine.model.tokens
         samples = []
         for name, text in values.items():
             ids = self.ids[name] = tokens.encode(text)
@@ -136,7 +139,7 @@ class RequestState:
         name = self.pipeline.output(agent, "condition")
         if not any(hole.name == name for hole in self.pipeline.placeholders):
             return None
-        return next(iter(self.start({name: text})), None)
+        return next(iter(self._take({name: text})), None)
 
     def _add_sample(self, name: str, ids: tuple[int, ...], text: str, base: KVSegment) -> Sample:
         sample = self.log.add(name, ids, text, base, self.outside.model.embed(ids))

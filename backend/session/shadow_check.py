@@ -8,18 +8,15 @@ interval.
 """
 
 import hashlib
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-
-from scipy.stats import beta
 
 from backend.base.clock import Clock
 from backend.base.errors import OptionError
 from backend.engine.engine import Engine
 from backend.methods.dense import dense_plan
-from backend.prompts.scoring import extract_answer
+from backend.prompts.scoring import answer_changed, extract_answer
 from backend.records.request import RunRequest
 from backend.records.run import Outcome, ShadowCheck
 from backend.session.streams import PromptRun
@@ -44,24 +41,6 @@ def is_sampled(share: float, seed: int, key: str) -> bool:
     """Is this request checked? Decided by its key alone, so that a batch that goes on draws the same."""
     hash_value = int.from_bytes(hashlib.sha256(f"shadow:{seed}:{key}".encode()).digest()[:8], "big")
     return hash_value < share * 2**64
-
-
-def flip_rate(flips: int, checked: int, level: float = 0.95) -> tuple[float, float, float]:
-    """Estimated share of answers that reuse changed, with its exact interval (Clopper and Pearson 1934).
-
-    Args:
-        flips: checks in which dense answered otherwise; ``checked`` all checks.
-        level: the interval holds the true share at least this often.
-
-    Returns:
-        Share, low, high; the share is NaN and the interval everything without a check.
-    """
-    if not checked:
-        return math.nan, 0.0, 1.0
-    tail = (1 - level) / 2
-    low = float(beta.ppf(tail, flips, checked - flips + 1)) if flips else 0.0
-    high = float(beta.ppf(1 - tail, flips + 1, checked - flips)) if flips < checked else 1.0
-    return flips / checked, low, high
 
 
 def shadow_checks(
@@ -94,9 +73,7 @@ def shadow_checks(
             [decoded] = engine.decode([prefill], decoding)
             dense_texts[ids] = engine.model.tokens.decode(decoded.ids)
         dense_answer = extract_answer(dense_texts[ids], request.pipeline.scoring)
-        flipped = outcome.answer != dense_answer
-        if dense_answer is None and outcome.answer is None:
-            flipped = outcome.text != dense_texts[ids]
+        flipped = answer_changed(dense_answer, dense_texts[ids], outcome.answer, outcome.text)
         wall_ms, cost = (time.perf_counter() - start) * 1e3, engine.forwarded_tokens - forwarded
         out.append(
             ShadowCheck(outcome.agent, outcome.method, dense_answer, flipped, cost, wall_ms if cost else 0.0)

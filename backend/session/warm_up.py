@@ -15,7 +15,7 @@ from backend.session.admission import Admission
 from backend.session.prompt_run import own_context, read_densely, take_answer
 from backend.session.request_state import record_offsets
 from backend.session.run import Run
-from backend.session.shared_warm_up import Key, WarmUpCache, warm_up_key
+from backend.session.shared_warm_up import Key, warm_up_key
 from backend.session.streams import AnsweredRequest, Stream, stream_key
 from backend.session.workspace import Workspace
 
@@ -37,7 +37,7 @@ class WarmUp:
     def warm_up_is_cached(self, request: RunRequest, examples: Sequence[Example]) -> bool:
         """Whether a shared warm-up with these examples would find them computed."""
         key, _ = self._warm_keys(request, examples)
-        return self._shareable(request) and WarmUpCache.on(self.session.model).size(key) is not None
+        return self._shareable(request) and self.session.kept_warm_ups.size(key) is not None
 
     def _shareable(self, request: RunRequest) -> bool:
         """Whether a warm-up of this session is the same in every other: nothing went through it before, and
@@ -90,7 +90,7 @@ class WarmUp:
         """Begin with a copy of the examples' stream, if there is one and room for it; else with an empty
         stream, for a cancelled run may have left something in the log."""
         key, stream = self._warm_keys(request, examples)
-        session, cache = self.session, WarmUpCache.on(self.session.model)
+        session, cache = self.session, self.session.kept_warm_ups
         session.streams.pop(stream, None)
         size = cache.size(key)
         if size is None or size > session.budget_bytes:
@@ -120,7 +120,7 @@ class WarmUp:
             self.session.request_state(request, copy).encode_lead_ins()
 
         try:
-            WarmUpCache.on(self.session.model).keep(key, stream, with_lead_ins)
+            self.session.kept_warm_ups.keep(key, stream, with_lead_ins)
         except Exception as error:  # the warm-up itself is complete without its copy
             if not out_of_memory(error):
                 raise

@@ -74,8 +74,10 @@ class Workspace:
         self.memory = memory or MemoryBudget(free=lambda: free_bytes(model.device))
         self.reading: DenseReading | None = None  # of the run that was changed last
         self._held, self.runs, self.used = 0, 0, time.monotonic()
+        #: Where shared warm-ups are kept. A study of private texts puts one of its own here.
+        self.kept_warm_ups = WarmUpCache.on(model)
         self.memory.join(self)
-        self.memory.join(WarmUpCache.on(model))
+        self.memory.join(self.kept_warm_ups)
         for loaded in models:
             self.memory.join(CudaGraphs.on(loaded))
         self.scheduler = ModelScheduler.on(model)

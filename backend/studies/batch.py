@@ -14,13 +14,13 @@ from typing import Any
 
 from backend.base.row_file import RowFile
 from backend.base.serialization import as_json
-from backend.base.statistics import wilson
+from backend.base.statistics import exact_share, wilson
 from backend.prompts.presets import Example
 from backend.records.events import Event, Progress, RunDone
 from backend.records.request import Mode, RunRequest
 from backend.records.rows import familiarity_row, outcome_row
 from backend.session.session import LabSession
-from backend.session.shadow_check import check_share, flip_rate, is_sampled
+from backend.session.shadow_check import check_share, is_sampled
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def flip_rates(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             flips_by_line.setdefault((row["mode"], method), []).append(flipped)
     out = []
     for (mode, method), flips in flips_by_line.items():
-        share, low, high = flip_rate(sum(flips), len(flips))
+        share = exact_share(sum(flips), len(flips))
         served = sum(row["mode"] == mode for row in rows)
         out.append(
             {
@@ -123,8 +123,8 @@ def flip_rates(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 "served": served,
                 "checked": len(flips),
                 "flipped": sum(flips),
-                "flip_rate": share,
-                "flip_rate_ci": (low, high),
+                "flip_rate": share.value,
+                "flip_rate_ci": (share.low, share.high),
             }
         )
     return out

@@ -23,7 +23,7 @@ from backend.base.cancel import Cancel, drain, stop_if, stoppable
 from backend.base.clock import Clock
 from backend.base.errors import OptionError
 from backend.base.ranges import check_ranges
-from backend.base.text import show
+from backend.base.text import common_prefix, show
 from backend.cache.samples import PromptInContext
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
@@ -164,9 +164,7 @@ class Mixed:
         self.layers = engine.model.info.layers
         [own] = engine.decode([self.read(())], decoding)
         self.own, self.answer = own.ids, answer
-        pairs = enumerate(zip(answer, own.ids, strict=False))
-        shorter = min(len(answer), len(own.ids))
-        self.at = next((i for i, (a, b) in pairs if a != b), shorter)
+        self.at = common_prefix(answer, own.ids)
         logits = engine.teacher_force([dense], answer[: self.at])[0, -1]
         stop = max(engine.stop_ids(), key=lambda token: float(logits[token]))
         self.tokens = [(*ids, stop)[self.at] for ids in (answer, own.ids)]

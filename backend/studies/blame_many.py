@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from backend.base.statistics import exact_share
 from backend.prompts.presets import Example
 from backend.prompts.template import Placeholder
 from backend.records.blame import BlameRecord, BlameRequest
 from backend.records.events import Progress, RunDone
 from backend.records.request import with_reference
 from backend.session.session import LabSession
-from backend.session.shadow_check import flip_rate
 from backend.studies.blame import blame, verdict
 
 
@@ -61,8 +61,8 @@ def summary(records: Sequence[BlameRecord], most: float = 0.1) -> list[dict[str,
 
     def line(what: str, hits: Iterable[bool]) -> dict[str, Any]:
         flags = list(hits)
-        _, low, high = flip_rate(sum(flags), len(flags))
-        return {"what": what, "count": sum(flags), "of": len(flags), "interval": (low, high)}
+        share = exact_share(sum(flags), len(flags))
+        return {"what": what, "count": sum(flags), "of": share.of, "interval": (share.low, share.high)}
 
     kinds = sorted({kind_of(part.segment) for parts in sets for part in parts})
     layers = sorted({n for parts in sets for part in parts for n in range(part.first, part.last + 1)})

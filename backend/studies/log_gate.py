@@ -7,6 +7,7 @@ from backend.base.errors import LabError
 from backend.base.text import Tax, sum_taxes
 from backend.logs.calls import Call
 from backend.model.load import LoadedModel
+from backend.prompts.scoring import answer_changed
 from backend.records.events import Progress
 from backend.records.log_gate import GateRecord, GateRequest, GateRow
 from backend.records.request import REFERENCE
@@ -50,10 +51,8 @@ def log_gate(
 
 
 def flipped(dense: Outcome, other: Outcome) -> bool:
-    """Whether an answer changed: what is read off both, or the texts where nothing can be read off either."""
-    if dense.answer is None and other.answer is None:
-        return dense.text.strip() != other.text.strip()
-    return dense.answer != other.answer
+    """Whether an answer changed; see :func:`backend.prompts.scoring.answer_changed`."""
+    return answer_changed(dense.answer, dense.text, other.answer, other.text)
 
 
 def _row_of(record: RunRecord, label: str, row: GateRow) -> GateRow:

@@ -4,7 +4,8 @@ which text."""
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from backend.base.errors import LabError
+from backend.base.cancel import Cancel
+from backend.base.errors import LabError, RunCancelled
 from backend.base.text import Tax, sum_taxes
 from backend.cache.norms import kl
 from backend.engine.decoding import Decoded
@@ -49,6 +50,7 @@ def read_log(
     budget_bytes: int = 1 << 30,
     *,
     xrayed: tuple[Layouts, Sequence[Advice]] | None = None,
+    cancel: Cancel = None,
 ) -> Iterator[Progress | ReadingRecord]:
     """Sample calls, read and compare; ends with the record.
 
@@ -58,6 +60,7 @@ def read_log(
 
     Raises:
         OptionError: there are more calls than are held at once.
+        RunCancelled: ``cancel`` was set.
     """
     logged = LoggedCalls(model, calls, request.methods, request)
     trials = None
@@ -68,7 +71,7 @@ def read_log(
     rows: list[ReadingRow] = []
     taxes: list[Tax | None] = []
     laid: list[LayoutRow] = []
-    spent = 0
+    spent, ended = 0, False
     total = len(chosen)
     for number, index in enumerate(chosen):
         changed = sum(row.flipped for row in rows)
@@ -77,33 +80,41 @@ def read_log(
             if index in logged.refused:
                 refused.append(Refused(calls[index].where, logged.agents[index], logged.refused[index]))
                 continue
-            if spent >= request.most_tokens:
+            if ended := spent >= request.most_tokens:
                 break
             answer = model.tokens.encode(calls[index].output.strip())[: request.max_new_tokens]
             session = LookingSession(model, answer, budget_bytes)
-            record = logged.read(index, session)
+            record = logged.read(index, session, cancel)
             spent += sum(len(record.prompts[outcome.prompt].token_ids) for outcome in record.outcomes)
             new = rows_of(record, session, calls[index], logged.agents[index])
             taxes.append(record.boundary_tax)
-            if trials is not None:
-                yield Progress(f"{calls[index].where} in other layouts", number, total)
-                dense, near = record.outcome(1, REFERENCE), record.outcomes[1].fidelity
-                assert session.dense is not None
-                assert near is not None
-                tried = list(trials.rows(index, dense, session.dense, near.floor))
-                spent += sum(row.prompt_tokens for row in tried if row.touched)
-                laid += tried
+        except RunCancelled:
+            raise
         except LabError as error:
             refused.append(Refused(calls[index].where, logged.agents[index], str(error)))
             continue
+        if trials is not None:
+            yield Progress(f"{calls[index].where} in other layouts", number, total)
+            dense, near = record.outcome(1, REFERENCE), record.outcomes[1].fidelity
+            assert session.dense is not None
+            assert near is not None
+            try:
+                tried = list(trials.rows(index, dense, session.dense, near.floor))
+            except LabError as error:  # the call itself has been read: its rows stay
+                where = f"{calls[index].where} in another layout"
+                refused.append(Refused(where, logged.agents[index], str(error)))
+                tried = []
+            spent += sum(row.prompt_tokens for row in tried if row.touched)
+            laid += tried
         for row in new:
             if row.flipped and not row.near_tie and request.blame_passes:
                 yield Progress(f"What changed the answer of {row.where} under {row.method}?", number, total)
                 texts = record.prompts[record.outcome(1, row.method).prompt].texts
-                row = replace(row, blamed=_blamed(session, logged.request(index), texts, row, request))
+                blamed = _blamed(session, logged.request(index), texts, row, request, cancel)
+                row = replace(row, blamed=blamed)
             rows.append(row)
     yield ReadingRecord(
-        request, model.info, len(calls), logged.warmed, spent >= request.most_tokens, tuple(refused),
+        request, model.info, len(calls), logged.warmed, ended, tuple(refused),
         tuple(rows), proposed=trials.proposed if trials else (), laid=tuple(laid),
         boundary_tax=sum_taxes(taxes),
     )  # fmt: skip
@@ -111,14 +122,14 @@ def read_log(
 
 @study(LogToRead)
 def read_calls(
-    model: LoadedModel, request: LogToRead, budget_bytes: int
+    model: LoadedModel, request: LogToRead, budget_bytes: int, cancel: Cancel = None
 ) -> Iterator[Progress | ReadingRecord]:
     """A visitor's calls; see :func:`read_log`."""
     xrayed = None
     if request.reading.layouts:
         log = gathered(request.calls, load_tokenizer())
         xrayed = Layouts(log, request.block), request.advice
-    yield from read_log(model, request.reading, request.calls, budget_bytes, xrayed=xrayed)
+    yield from read_log(model, request.reading, request.calls, budget_bytes, xrayed=xrayed, cancel=cancel)
 
 
 @dataclass(frozen=True)
@@ -187,8 +198,9 @@ def rows_of(record: RunRecord, session: LookingSession, call: Call, agent: str) 
 
 
 def _blamed(
-    session: LabSession, run: RunRequest, texts: Sequence[str], row: ReadingRow, request: ReadingRequest
-) -> Blamed:
+    session: LabSession, run: RunRequest, texts: Sequence[str], row: ReadingRow, request: ReadingRequest,
+    cancel: Cancel,
+) -> Blamed:  # fmt: skip
     """What changed an answer, or why that was not searched. ``texts``: of the prompt's tokens."""
     choices = [verdict(text, request.same) for text in (row.dense, row.text)]
     if choices[0] == choices[1] and any(choices[0]):
@@ -197,7 +209,9 @@ def _blamed(
         run, row.method, run.pipeline.final, request.blame_passes, draws=DRAWS, seed=request.seed
     )
     try:
-        [record] = [step for step in blame(session, search) if isinstance(step, BlameRecord)]
+        [record] = [step for step in blame(session, search, cancel) if isinstance(step, BlameRecord)]
+    except RunCancelled:
+        raise
     except LabError as error:
         return Blamed(refused=str(error))
     parts = tuple(

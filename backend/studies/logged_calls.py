@@ -9,9 +9,10 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
+from backend.base.cancel import Cancel
 from backend.base.errors import LabError, OptionError
+from backend.base.text import common_prefix
 from backend.logs.call_pipeline import CallPipelines, Section, by_template
 from backend.logs.calls import Call
 from backend.methods.base import Method
@@ -24,6 +25,7 @@ from backend.records.log_gate import Sampling
 from backend.records.request import Decoding, MethodChoice, RunRequest, with_reference
 from backend.records.run import RunRecord
 from backend.session.session import LabSession
+from backend.session.shared_warm_up import WarmUpCache
 from backend.session.streams import stream_key
 
 MOST_CALLS = 20_000
@@ -75,6 +77,7 @@ class LoggedCalls:
         }
         warmed = {index for first in self._warming.values() for index in first}
         self.warmed = len(warmed)
+        self._warm_ups = WarmUpCache()  # not the model's: the texts of a log are its owner's alone
         self.eligible = [index for index in range(len(calls)) if index not in warmed]
         self._by_beginnings = not all(cls.shares_texts for cls in classes[1:])
 
@@ -101,7 +104,7 @@ class LoggedCalls:
         decoding = Decoding(self.sampling.max_new_tokens, seed=self.sampling.seed)
         return RunRequest(pipeline, values, tuple(methods), decoding=decoding, probe_offsets=False)
 
-    def read(self, index: int, session: LabSession) -> RunRecord:
+    def read(self, index: int, session: LabSession, cancel: Cancel = None) -> RunRecord:
         """Read a call densely and under every method.
 
         Args:
@@ -110,14 +113,19 @@ class LoggedCalls:
 
         Raises:
             LabError: it cannot be read.
+            RunCancelled: ``cancel`` was set.
         """
         run, first = self.request(index), self._warming[index]
+        session.kept_warm_ups = self._warm_ups
+        session.memory.join(self._warm_ups)
         if first:
-            for _ in session.warm_up(run, [Example(self._values[i]) for i in first], shared=True):
+            for _ in session.warm_up(
+                run, [Example(self._values[i]) for i in first], cancel=cancel, shared=True
+            ):
                 pass
         if self._by_beginnings:
             self._keep_beginning(index, session, run)
-        [record] = [event.record for event in session.run(run) if isinstance(event, RunDone)]
+        [record] = [event.record for event in session.run(run, cancel=cancel) if isinstance(event, RunDone)]
         return record
 
     def _keep_beginning(self, index: int, session: LabSession, run: RunRequest) -> None:
@@ -133,7 +141,7 @@ class LoggedCalls:
         if not earlier:
             return
         own = self._ids(index)
-        shared = own[: _common(own, self._ids(max(earlier)[1]))]
+        shared = own[: common_prefix(own, self._ids(max(earlier)[1]))]
         if not shared:
             return
         engine = session.engine
@@ -160,14 +168,8 @@ def _alike(texts: Sequence[str], others: Iterator[str]) -> tuple[int, int]:
     """How many texts two calls begin with alike, and how many characters of the next."""
     for number, (one, other) in enumerate(zip(texts, others, strict=False)):
         if one != other:
-            return number, _common(one, other)
+            return number, common_prefix(one, other)
     return len(texts), 0
-
-
-def _common(one: Sequence[Any], other: Sequence[Any]) -> int:
-    """How many entries two sequences begin with alike."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def sampled(

@@ -19,7 +19,7 @@ from itertools import combinations
 from typing import Any
 
 from backend.base.errors import OptionError
-from backend.base.statistics import Share, bootstrap, lower_limit, upper_limit
+from backend.base.statistics import Share, bootstrap, exact_share
 from backend.methods.composed import ComposedMethod, ComposedOptions
 from backend.records.frontier import AGREE, Ahead, Frontier, FrontierPoint
 from backend.records.request import MethodChoice
@@ -164,16 +164,22 @@ def readings_of(result: SweepDone) -> tuple[dict[str, Readings], Readings]:
     so are those that not every method has.
 
     Raises:
-        OptionError: rows do not say how many tokens were computed.
+        OptionError: no problem is left.
     """
     rows: dict[str, dict[Place, Row]] = {}
     for cell, method, row in result.rows:
         rows.setdefault(method, {})[cell, row.problem] = row
-    first, *others = rows
+    first, *others = rows or {"": {}}
     shared = [
-        place for place in rows[first]
+        place for place in rows.get(first, ())
         if all(place in rows[m] and rows[m][place].as_dense is not None for m in others)
     ]  # fmt: skip
+    if not others or not shared:
+        raise OptionError(
+            f"Of {len(result.rows)} rows, no problem has all methods beside a full read whose answer can be "
+            "read. Take more problems, or a task whose answers can be compared.",
+            field="problems",
+        )
     full, *read = ({place: reading_of(rows[m][place]) for place in shared} for m in (first, *others))
     return dict(zip(others, read, strict=True)), full
 
@@ -195,10 +201,8 @@ def parts_of(choice: MethodChoice) -> int:
 def point(label: str, readings: Readings, full: Readings, parts: int, round_number: int) -> FrontierPoint:
     """Flips and cost of a composition, with intervals."""
     flips, count = sum(r.flipped for r in readings.values()), len(readings)
-    level = 0.975  # on each side
-    share = Share(flips / count, lower_limit(flips, count, level), upper_limit(flips, count, level), count)
     cost = bootstrap([r.tokens for r in readings.values()], [full[place].tokens for place in readings])
-    return FrontierPoint(label, parts, flips, share, cost, round_number)
+    return FrontierPoint(label, parts, flips, exact_share(flips, count), cost, round_number)
 
 
 def regrets(points: Collection[FrontierPoint]) -> dict[str, float]:

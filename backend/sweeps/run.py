@@ -71,10 +71,9 @@ def run_sweep(
     """
     shards = shards_of(sweep)
     total = sum(1 for _ in planned_rows(shards))
-    store.note_run(sweep.name, sweep.source, facts or {})
     keys: set[str] = store.keys()
     own_keys: set[str] = set()  # this sweep's rows that are there
-    began, fresh = clock(), 0
+    began, fresh, noted = clock(), 0, False
 
     def count(text: str = "") -> Count:
         seconds_left = (clock() - began) / fresh * (total - len(own_keys)) if fresh else None
@@ -102,6 +101,9 @@ def run_sweep(
         yield count()
         for event in (spread or in_turn(runner))(waiting, keys, store.memo, cancel):
             if isinstance(event, Finished):
+                if not noted:  # a sweep that is only shown leaves its file as it is
+                    store.note_run(sweep.name, sweep.source, facts or {})
+                    noted = True
                 store.add(event)
                 new = {row.key for row in event.rows} - keys
                 keys |= new

@@ -150,14 +150,22 @@ class SweepStore:
         self.connection.close()
 
     def note_run(self, name: str, sweep: str, facts: dict[str, Any]) -> None:
-        """Note that a process began: the sweep's text, versions, the machine."""
+        """Note that a process adds rows: the sweep's text, versions, the machine.
+
+        Raises:
+            RecordError: the file cannot be written.
+        """
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        self.connection.execute("INSERT INTO runs VALUES (?, ?, ?, ?)", (now, name, sweep, json.dumps(facts)))
+        self._write("INSERT INTO runs VALUES (?, ?, ?, ?)", (now, name, sweep, json.dumps(facts)))
 
     def note_weights(self, model: str, identity: str) -> None:
-        """Note what computes a model's rows from now on; said again, nothing is written."""
+        """Note what computes a model's rows from now on; said again, nothing is written.
+
+        Raises:
+            RecordError: the file cannot be written.
+        """
         if self.weights(model) != identity:
-            self.connection.execute("INSERT INTO weights (model, identity) VALUES (?, ?)", (model, identity))
+            self._write("INSERT INTO weights (model, identity) VALUES (?, ?)", (model, identity))
 
     def weights(self, model: str) -> str | None:
         """What computed a model's rows when this file was last run; None where it never was."""
@@ -204,6 +212,12 @@ class SweepStore:
             row = Row.from_values(values)
             if keys is None or row.key in keys:
                 yield row
+
+    def _write(self, statement: str, values: tuple[str, ...]) -> None:
+        try:
+            self.connection.execute(statement, values)
+        except sqlite3.OperationalError as error:  # a full disk, a file that may only be read
+            raise self._failed("written", error) from None
 
     def _read(self, query: str, values: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
         try:

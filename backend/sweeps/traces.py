@@ -22,7 +22,7 @@ from typing import Any
 
 from backend.base.bounded_json import excess
 from backend.base.errors import PromptError
-from backend.base.text import check_text, show
+from backend.base.text import check_text, common_prefix, show
 from backend.cache.kv_cache import KVSegment
 from backend.cache.samples import Sample
 from backend.prompts.agent import MAX_NEW_TOKENS, Agent
@@ -82,7 +82,7 @@ def read_trace(path: Path, max_new_tokens: int = 256) -> tuple[Pipeline, list[Tr
         templates = templates or agent_templates
         for call, template, expected in zip(calls, agent_templates, templates, strict=True):
             if template != expected:
-                at = next((i for i, (a, b) in enumerate(zip(template, expected, strict=False)) if a != b), 0)
+                at = common_prefix(template, expected)
                 raise PromptError(
                     f"{call.where}: apart from what it copies, {show(call.agent)}'s prompt is not that of "
                     f"the first request; they part at {show(template[at : at + 60])}. Give the question, or "

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from backend.base.errors import OptionError
 from backend.logs.anywhere import RUN, find_overlap
 from backend.logs.calls import Call, Message
+from backend.logs.causes import _excerpts
 from backend.logs.pieces import Pieces, Tokens
 from backend.logs.prefixes import lru_hits, shared_prefixes
 from backend.logs.xray import CallXRay, XRay, xray
@@ -165,6 +166,13 @@ def test_text_anywhere_is_every_run_that_an_earlier_call_had(seed: int) -> None:
         }
         starts = [i for i in range(len(text) - RUN + 1) if tuple(text[i : i + RUN]) in earlier]
         assert seen.tokens[n] == len({i + step for i in starts for step in range(RUN)})
+
+
+def test_an_excerpt_begins_where_an_appended_text_does() -> None:
+    before = "A system prompt of some length, long enough that an excerpt of it does not begin at its start."
+    one, other = _excerpts(before, f"{before} And one sentence more.")
+    assert one != other
+    assert other.endswith("And one sentence more.")
 
 
 # -- causes --------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from tiny import QUESTIONS
 
 from backend.base.errors import OptionError
 from backend.base.row_file import RowFile
+from backend.base.statistics import exact_share
 from backend.engine.prefill import Prefill
 from backend.methods.plan import Compute, Plan, Step
 from backend.model.load import LoadedModel
@@ -23,7 +24,7 @@ from backend.prompts.scoring import extract_answer
 from backend.records.request import Decoding
 from backend.records.run import RunRecord
 from backend.session.session import LabSession
-from backend.session.shadow_check import check_share, flip_rate, is_sampled
+from backend.session.shadow_check import check_share, is_sampled
 from backend.studies.batch import Batch, flip_rates, run_batch
 
 
@@ -37,21 +38,24 @@ def test_the_estimate_is_unbiased() -> None:
             continue
         likely = share**checked * (1 - share) ** (len(flipped) - checked)
         flips = sum(f for f, p in zip(flipped, picks, strict=True) if p)
-        mean += likely * flip_rate(flips, checked)[0]
+        mean += likely * exact_share(flips, checked).value
         some += likely
     assert mean / some == pytest.approx(3 / 8)
-    assert math.isnan(flip_rate(0, 0)[0])
-    assert flip_rate(0, 0)[1:] == (0.0, 1.0)
+    nothing = exact_share(0, 0)
+    assert math.isnan(nothing.value)
+    assert (nothing.low, nothing.high) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("checked", [1, 5, 20, 60])
 def test_the_interval_covers_at_least_what_it_says(checked: int) -> None:
     """Exactly: over all outcomes of so many checks, for every true rate."""
-    bounds = [flip_rate(flips, checked)[1:] for flips in range(checked + 1)]
+    shares = [exact_share(flips, checked) for flips in range(checked + 1)]
     found = []
     for rate in np.linspace(0.0, 1.0, 201):
         likely = binom.pmf(np.arange(checked + 1), checked, rate)
-        found.append(sum(p for p, (low, high) in zip(likely, bounds, strict=True) if low <= rate <= high))
+        found.append(
+            sum(p for p, share in zip(likely, shares, strict=True) if share.low <= rate <= share.high)
+        )
     assert min(found) >= 0.95 - 1e-12
     assert max(found[1:-1]) < 1.0 or checked < 10
 
@@ -63,9 +67,9 @@ def test_the_interval_covers_in_a_served_stream() -> None:
     for stream in range(300):
         flips = rng.random(120) < 0.15
         picked = np.array([is_sampled(0.25, 7, f"{stream}/{n}") for n in range(len(flips))])
-        rate, low, high = flip_rate(int(flips[picked].sum()), int(picked.sum()))
-        held += low <= 0.15 <= high
-        estimates.append(rate)
+        share = exact_share(int(flips[picked].sum()), int(picked.sum()))
+        held += share.low <= 0.15 <= share.high
+        estimates.append(share.value)
     assert held / 300 >= 0.94
     assert np.mean(estimates) == pytest.approx(0.15, abs=0.012)
 

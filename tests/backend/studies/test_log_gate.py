@@ -86,6 +86,16 @@ def test_what_some_of_an_agents_calls_have_is_a_text() -> None:
     assert list(values.values()) == ["Always here.\nQuestion 0?"], "of one call nobody knows what stays"
 
 
+def test_an_agent_without_a_name_is_one_agent_at_every_hour() -> None:
+    calls = [
+        Call(f"{n}", (Message("system", f"It is 12:0{n}.\nYou answer.\n"), Message("user", f"Is {n} even?")))
+        for n in range(4)
+    ]
+    whole = CallPipelines(calls)
+    assert set(whole.agents) == {"It is #:#. You answer."}
+    assert len(by_template({n: whole.pipeline(n, 8)[0] for n in range(4)})) == 1
+
+
 def test_what_another_agent_read_before_is_a_text_though_it_stays() -> None:
     rules = "Rules that both agents read, in a line of some length.\n"
     calls = [
@@ -106,6 +116,7 @@ def test_what_another_agent_read_before_is_a_text_though_it_stays() -> None:
         (("7", "It is 7."), (None, "It is."), True),
         ((None, "Yes. "), (None, "Yes."), False),
         ((None, "Yes."), (None, "No."), True),
+        ((None, "Yes."), ("7", "Yes."), True),
     ],
 )
 def test_an_answer_changed_if_what_is_read_off_it_did(dense: Any, other: Any, changed: bool) -> None:

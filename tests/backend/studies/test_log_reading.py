@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ import pytest
 import tiny
 from scipy.stats import beta
 
-from backend.base.errors import OptionError
+from backend.base.errors import OptionError, RunCancelled
 from backend.logs.calls import Call, Message, Tool
 from backend.logs.written_call import written_call
 from backend.records.log_gate import GateRequest
 from backend.records.log_reading import Counted, ReadingRecord, ReadingRequest
 from backend.records.request import MethodChoice
 from backend.session.session import LabSession
+from backend.session.shared_warm_up import WarmUpCache
 from backend.studies.log_reading import LookingSession, read_log
 from backend.studies.logged_calls import LoggedCalls
 from lab_app.cli.main import main
@@ -107,6 +109,35 @@ def test_the_budget_ends_the_reading_and_what_cannot_be_read_is_told(tiny_model:
     assert not whole.spent
     assert len(whole.rows) == 6
     assert [refused.where for refused in whole.refused] == ["call x"]
+
+
+def test_a_budget_that_the_last_call_exceeds_ended_nothing(tiny_model: Any) -> None:
+    calls = [call("a", "One.\nTwo?"), call("b", "One.\nThree?"), call("c", "One.\nFour?")]
+    whole = read(tiny_model, ReadingRequest((NAIVE,), max_new_tokens=2, blame_passes=0), calls)
+    most = sum(2 * row.prompt_tokens for row in whole.rows[:-1]) + 1  # dense's and naive's, and one more
+    found = read(
+        tiny_model, ReadingRequest((NAIVE,), most_tokens=most, max_new_tokens=2, blame_passes=0), calls
+    )
+    assert (len(found.rows), found.spent) == (len(whole.rows), False)
+
+
+def test_a_reading_stops_in_the_middle_of_a_call(tiny_model: Any) -> None:
+    cancel, request = threading.Event(), ReadingRequest((NAIVE,), max_new_tokens=2)
+    steps = read_log(tiny_model, request, talks(), cancel=cancel)
+    next(steps)
+    cancel.set()
+    with pytest.raises(RunCancelled):
+        next(steps)
+
+
+def test_what_a_log_says_is_kept_for_nobody_else(tiny_model: Any) -> None:
+    WarmUpCache.on(tiny_model).forget()
+    request = ReadingRequest((MethodChoice("kvcomm"),), max_new_tokens=2, blame_passes=0)
+    calls = [call(str(n), f"Solve this:\n{text}\nThe answer:") for n, text in enumerate(tiny.QUESTIONS)]
+    found = read(tiny_model, request, calls)
+    assert found.warmed
+    assert found.rows
+    assert WarmUpCache.on(tiny_model).held == 0
 
 
 @pytest.mark.parametrize(

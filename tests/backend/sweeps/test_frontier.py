@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,15 @@ def test_a_search_needs_a_choice(tmp_path: Path) -> None:
             result(tmp_path / "rows.sqlite", Runner(), TEXT.replace(str(list(TRUE)), methods))
 
 
+def test_a_search_over_what_cannot_be_compared_says_so(tmp_path: Path) -> None:
+    class Unread(Runner):
+        def row(self, slot: PlannedRow) -> Any:
+            return replace(super().row(slot), as_dense=None)
+
+    with pytest.raises(OptionError, match="no problem has all methods beside a full read"):
+        result(tmp_path / "rows.sqlite", Unread())
+
+
 def test_the_command_refuses_what_cannot_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +185,9 @@ def test_the_command_shows_what_a_file_holds(
     file.write_text(TEXT, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     result(tmp_path / "small.sqlite", Runner())
+    held = (tmp_path / "small.sqlite").read_bytes()
     assert main(["frontier", str(file), "--show"]) == 0
+    assert (tmp_path / "small.sqlite").read_bytes() == held, "showing writes nothing"
     said = capsys.readouterr().out
     assert "kvcomm>epic" in said
     assert "simplest within noise" in said

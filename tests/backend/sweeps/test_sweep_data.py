@@ -409,6 +409,8 @@ JUDGE = traced(2, "c?", "x2")[1]
         (traced(1, "a?", "b") + traced(2, "c?", "d")[:1], "line 3: the agents of this request are Solver"),
         ([*traced(1, "a?", "x1"), call("Solver", "Work: c?", "x2", 2, question="c?"), JUDGE],
          "line 3: apart from what it copies.*they part at 'Work"),
+        ([*traced(1, "a?", "x1"), call("Solver", "Solve: c?\nnow", "x2", 2, question="c?"), JUDGE],
+         "line 3: apart from what it copies.*they part at 'now"),
     ],
 )  # fmt: skip
 def test_a_trace_that_cannot_be_replayed_says_why(tmp_path: Path, rows: list[Any], said: str) -> None:
