@@ -146,10 +146,6 @@
       rooms();
       window.dispatchEvent(new Event("resize"));
     } else if (target.dataset.kv === "tour-step") tell("go", { step: Number(target.dataset.step) });
-    else if (target.dataset.kv === "copy-room") {
-      const link = $("a.kv-room-link");
-      if (link && navigator.clipboard) navigator.clipboard.writeText(link.href).then(() => { target.textContent = "Copied"; }, () => {});
-    }
   });
 
   let soon = 0;

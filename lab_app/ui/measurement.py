@@ -137,7 +137,7 @@ class Section:
 
     def measure(self, lab: VisitStore, visit: Visit, given: Given) -> Iterator[Update]:
         """Wait for the model and measure, with progress; between two steps it can be stopped."""
-        if visit.cancel is not None if self.as_run else visit.measuring:
+        if (visit.cancel if self.as_run else visit.measuring) is not None:
             busy = text.RUN_ELSEWHERE if self.as_run else text.MEASURES_ALREADY
             yield {self.status: html.status(busy, "busy")}
             return
@@ -145,7 +145,7 @@ class Section:
         if self.as_run:
             visit.cancel = cancel
         else:
-            visit.measuring = True
+            visit.measuring = cancel
         try:
             request = self.read(visit, given)
             starting = html.status("Starting", "measuring", 0, 1)
@@ -173,7 +173,7 @@ class Section:
             if self.as_run:
                 visit.cancel = None
             else:
-                visit.measuring = False
+                visit.measuring = None
         yield self._going(False)
 
     def _going(self, going: bool) -> Update:
@@ -211,7 +211,7 @@ class Section:
 
     def edited(self, visit: Visit, given: Given) -> Update:
         """Messages about what was just typed, and whether the figures still belong to it."""
-        if visit.measuring:
+        if visit.measuring is not None:
             return {}
         try:
             request = self.read(visit, given)

@@ -5,10 +5,9 @@ from lab_app.ui.validation import NumberField
 
 NAME = "KV Reuse Lab"
 PURPOSE = (
-    "What a language model has read it keeps as a cache of keys and values, and a copy of that cache spares "
-    "the next agent from reading the same text again. But the copy was made where other text stood before "
-    "it, so the next agent may answer differently: here you see whether it does, where that comes from and "
-    "what repairs it."
+    "A language model keeps what it has read as a cache of keys and values. Given a copy of that cache, the "
+    "next agent need not read the same text again. But the copy was made where other text stood before it, "
+    "so the next agent may answer differently. Here you see whether it does, why, and what repairs it."
 )
 TOO_LONG = (
     "{name}: too long. The prompt of {agent} has {tokens:,} tokens; with {asked:,} for its answer that is "
@@ -48,7 +47,7 @@ NO_SET = "This scenario has no set of requests; type one."
 NO_NUMBER = "The request holds no number to change. Write one, or fill the pools with other problems."
 WARM = "Warm up the anchor pools first"
 WARM_OWN = "with your request in other numbers"
-WARM_OWN_HELP = "Else with other problems. Anchors as near as these show KVCOMM at its best."
+WARM_OWN_HELP = "Off: with other problems. On: no anchors are nearer, so this shows KVCOMM at its best."
 WARM_COUNT = "with requests of the set"
 WARM_BUTTON = "Fill now"
 FORGET = "Empty the pools"
@@ -231,7 +230,12 @@ JUDGE_CHANGED = (
     "alone. “Write them” makes new ones."
 )
 JUDGE_ORDERS = "Orders"
-JUDGE_ORDER_KINDS = {"identity": "As they stand", "shuffle": "And shuffled", "all": "Every order"}
+JUDGE_ORDER_KINDS = {
+    "identity": "As they stand", "shuffle": "As they stand, and shuffled", "all": "Every order"
+}  # fmt: skip
+JUDGE_EVERY_ORDER = (
+    "Every order is judged with up to four candidates. Remove some, or choose “As they stand, and shuffled”."
+)
 JUDGE_NUMBERS = {
     "shuffles": NumberField("Shuffles", 1, 5),
     "seed": NumberField("Seed", *SEEDS),
@@ -244,8 +248,10 @@ JUDGE_OWN_FACT = "The anchors are this problem in other numbers, the nearest the
 JUDGE_FILL_OWN = "Fill its pools with this problem in other numbers"
 JUDGE_REPAIR = "Also repair"
 JUDGE_REPAIR_HELP = "Computes each candidate’s end again, where its answer stands."
-JUDGE_GATED = "Read densely where two verdicts disagree"
-JUDGE_GATED_HELP = "Counts what such a judge would select, and its tokens, from the verdicts that are there."
+JUDGE_GATED = "Read in full where two quick verdicts disagree"
+JUDGE_GATED_HELP = (
+    "From these verdicts, without a new run: what such a judge would select, and how much it would read."
+)
 JUDGE_EMPTY = "No verdict yet."
 JUDGE_EMPTY_HELP = (
     "Press Run: the judge reads the candidates once in full and once with each method, "
@@ -279,8 +285,8 @@ GATE_HELP = (
     "better."
 )
 GATE_TRAIN = "Train a gate on this set"
-GATE_TARGET = "The gate expects"
-GATE_EVERY = "safe under every method"
+GATE_TARGET = "Reuse is safe under"
+GATE_EVERY = "every method"
 GATE_THRESHOLD = "Reuse only where the chance is at least"
 GATE_NO_SET = "No set was judged in this visit, so there is nothing to learn from. Judge a set first."
 
@@ -309,7 +315,9 @@ LOOP_HELP = (
 )
 LOOP_NEXT = "Next problem"
 LOOP_TURNS = "Most turns"
-LOOP_FREE_WHERE = "Nothing traces it: free-running methods read different turns."
+LOOP_FREE_WHERE = (
+    "This cannot be traced: each method went on from its own turns, so the caches hold different texts."
+)
 LOOP_FREE_REPAIR = "Run it pinned: then every method reads the same turns, and their caches can be compared."
 LOOP_EMPTY = "No episode has been run here yet."
 LOOP_EMPTY_HELP = (
@@ -325,10 +333,12 @@ LOOP_CLOSER_HELP = "On Compare: every figure of this episode, and its record, to
 SWEEP = "Sweeps"
 SWEEP_TITLE = "A comparison over many problems"
 SWEEP_HELP = (
-    "A grid as text: every value that is a list is an axis. Each method answers the same problems. Rows are "
-    "kept as they come, so a stopped, changed or longer sweep computes only what is missing."
+    "What is compared, as text. Of every list, each value is run with each value of the other lists. All "
+    "methods answer the same problems. Rows are kept as they come, so a stopped, changed or longer sweep "
+    "computes only what is missing."
 )
 SWEEP_START = "Start from"
+SWEEP_OWN = "What you wrote before"
 SWEEP_TAKE = "Take the last run of Compare"
 SWEEP_TEXT = "Sweep (YAML)"
 SWEEP_LINES_TITLE = "A file beside it"
@@ -357,7 +367,10 @@ SWEEP_EMPTY_HELP = (
 SWEEP_EDITED = "Edited since this sweep, so the figures below belong to the earlier text."
 SWEEP_STOPPED = "Stopped. What is finished is kept: press Run to go on."
 SWEEP_NO_RUN = "There is no run on the Compare page. Run something there, or start from an example."
-SWEEP_TAKEN = "Taken from the Compare page: its scenario with the prompts as edited, its methods and options."
+SWEEP_TAKEN = (
+    "Taken from the Compare page: its scenario with the prompts as edited, its methods and options. "
+    "Repaired columns are left out."
+)
 SWEEP_FILES = "These rows as a file"
 SWEEP_FILES_HELP = (
     "SQLite holds all that this visit computed: <code>kvlab sweep FILE.yaml --out FILE.sqlite</code> goes on "
@@ -385,9 +398,9 @@ LOGS_NUMBERS = {
     "budget": NumberField("Budget (prompt tokens)", 100, 200_000),
     "seed": NumberField("Seed", *SEEDS),
 }
-LOGS_SAME = "Same means"
+LOGS_SAME = "Two answers are the same if they have"
 LOGS_SAMES = [("the same text", "none"), ("the same number", "number")]
-LOGS_LAYOUTS = "Also try other layouts"
+LOGS_LAYOUTS = "Also try the prompts reordered as “What to change” proposes"
 LOGS_NOT_READ = "Press Run to see whether the answers stay."
 LOGS_NOT_READ_HELP = (
     "The rest needs no model. Run reads some of these calls with the loaded model, in full and with their "
@@ -399,4 +412,4 @@ LOGS_SESSION = "Session"
 LOGS_NO_SESSION = "calls without a session"
 LOGS_FILE = "your-log.jsonl"
 LOGS_TOO_LARGE = "The log has {size}; up to {most} are opened here. Give a part of it, or use kvlab xray."
-LOGS_PACKED = "The log is packed. Unpack it first, or use kvlab xray, which reads .gz and Inspect's .eval."
+LOGS_PACKED = "This file is compressed. Unpack it, or use the command kvlab xray, which reads .gz and .eval."

@@ -52,7 +52,7 @@ class Visit:
     record_sizes: dict[str, int] = field(default_factory=dict)  # bytes of their arrays
     shown: str | None = None  # id of the record on the screen
     cancel: threading.Event | None = None
-    measuring: bool = False
+    measuring: threading.Event | None = None  # while a section measures; set to stop it
     results: dict[str, StoredResult] = field(default_factory=dict)  # the last measurement of each kind
     stored: int = 0  # how many runs the visit has shared
     pages: dict[str, Any] = field(default_factory=dict)  # what the pages remember, by their keys
@@ -66,7 +66,12 @@ class Visit:
     @property
     def busy(self) -> bool:
         """Whether it runs or waits for something."""
-        return self.cancel is not None or self.measuring
+        return self.cancel is not None or self.measuring is not None
+
+    def stop(self) -> None:
+        """Stop what runs or measures."""
+        for event in filter(None, (self.cancel, self.measuring)):
+            event.set()
 
     def keep(self, record: RunRecord, show: bool = True) -> str:
         """Remember a record, and ``show`` it on the pipeline's page; the token that downloads it."""
@@ -206,8 +211,8 @@ class VisitStore:
             visit = self._visits.get(visit_id)
             if visit is None:
                 raise LabError(
-                    "This page was idle for too long and its session has ended. "
-                    "Reload the page; nothing typed is lost until then."
+                    "The server has ended this page's session. Reload the page: Compare comes back as you "
+                    "left it. Copy what you typed on other pages first, because a reload empties them."
                 )
             visit.used, visit.left_at = self._clock(), None
             return visit
@@ -217,8 +222,7 @@ class VisitStore:
         with self._guard:
             visit = self._visits.pop(visit_id, None)
         if visit is not None:
-            if visit.cancel is not None:
-                visit.cancel.set()
+            visit.stop()
             self._end([visit])
 
     def leave(self, browser: str) -> None:
@@ -227,8 +231,7 @@ class VisitStore:
             visits = [v for v in self._visits.values() if browser and v.browser == browser]
             for visit in visits:
                 visit.left_at = self._clock()
-                if visit.cancel is not None:
-                    visit.cancel.set()
+                visit.stop()
 
     def tab_returned(self, browser: str) -> None:
         """A tab that had gone is there again."""

@@ -34,6 +34,11 @@ def escape(text: object) -> str:
     return _escape(str(text), quote=True)
 
 
+def order_words(label: str) -> str:
+    """A judge's order of candidates for a person."""
+    return "as they stand" if label == "identity" else label.replace("shuffle ", "shuffled, seed ")
+
+
 def plot_text(text: object) -> str:
     """Any text, safe inside a figure: Plotly interprets a few tags and entities."""
     return str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -53,6 +53,8 @@ GLOSSARY: dict[str, str] = {
     "partial": "One part of the prompt was reused and another part computed.",
     "reuse rate": "Here: tokens whose KV was copied, as a share of the prompt's tokens.",
     "first divergence": "The first generated token that differs from the full read's.",
+    "JCR": "Judge consistency rate: how often a method selects the candidate that the full read selects in "
+    "the same order.",
     "fidelity": "How near a method's predictions are to the full read's on the same prompt.",
     "relative error": "Size of the difference to the full read's vector, divided by that vector's own size.",
     "layer": "One of the model's stacked processing steps; layer 0 reads the token itself.",

@@ -68,7 +68,7 @@
     if (!html) return hide();
     if (!tip || !tip.isConnected) {
       tip = document.createElement("div");
-      tip.className = "kv-tip";
+      tip.className = tip.id = "kv-tip";
       tip.setAttribute("role", "tooltip");
       document.body.appendChild(tip);
     }
@@ -125,9 +125,14 @@
 
   document.addEventListener("mouseover", (event) => reveal(event.target));
   document.addEventListener("focusin", (event) => {
-    if (event.target instanceof Element && event.target.matches("[data-tip]")) reveal(event.target);
+    if (!(event.target instanceof Element) || !event.target.matches("[data-tip]")) return;
+    reveal(event.target);
+    event.target.setAttribute("aria-describedby", tip.id);
   });
-  document.addEventListener("focusout", hide);
+  document.addEventListener("focusout", (event) => {
+    if (event.target instanceof Element && event.target.matches("[data-tip]")) event.target.removeAttribute("aria-describedby");
+    hide();
+  });
   document.addEventListener("scroll", hide, true);
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") hide();

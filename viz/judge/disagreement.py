@@ -5,11 +5,11 @@ from markupsafe import Markup
 from backend.records.disagreement import DisagreementLine, disagreement
 from backend.records.judge import Judged
 from viz.base.figure import Panel
-from viz.base.format import percent, plural
+from viz.base.format import order_words, percent, plural
 from viz.base.html import html, table
 from viz.base.theme import method_styles
 from viz.judge.metrics import share_words
-from viz.judge.verdict_grid import ORACLES, order_words
+from viz.judge.verdict_grid import ORACLES
 
 TITLE = "What if the judge reads densely only where two verdicts disagree?"
 NONE = "That takes two verdicts that reuse, of two methods or in two orders, and a readable full read."

@@ -17,7 +17,7 @@ from backend.records.judge import Judged
 from backend.records.judge_summary import changes_of
 from backend.records.judge_tables import Counted, JudgeLine, JudgeTable
 from viz.base.figure import FigureView, Panel, colour_bar, empty_view, figure, share_bars
-from viz.base.format import NONE, clip, listing, number, plot_text, plural, rounded
+from viz.base.format import NONE, clip, listing, number, order_words, plot_text, plural, rounded
 from viz.base.html import render
 from viz.base.subplots import plane_layouts, two_panels
 from viz.base.theme import MAGNITUDE, OUTLINE_COLOUR, MethodStyle, method_styles
@@ -63,13 +63,16 @@ def change_words(share: Share) -> str:
     return f"{100 * share.value:+.0f} ({100 * share.low:+.0f} to {100 * share.high:+.0f})"
 
 
-def finding(table: JudgeTable) -> str:
+def finding(table: JudgeTable, judged: Judged | None = None) -> str:
     """The table in a sentence: the largest loss of consistency, what replaced it, the final answers."""
     lines = [x for x in table.lines if x.jcr.of and x.method != table.lines[0].method]
     if not lines:
         return "Only the full read was asked, and the full read agrees with itself."
     worst = min(lines, key=lambda x: x.jcr.value)
-    sentence = f"{worst.method} ({worst.order}) keeps {worst.jcr.value:.0%} of the full read’s selections"
+    name = _styles(table, judged)[worst.method].name
+    sentence = (
+        f"{name} ({order_words(worst.order)}) keeps {worst.jcr.value:.0%} of the full read’s selections"
+    )
     if worst.jcr.value < 1:
         sentence += (
             f"; it takes none in {worst.to_none.value:.0%} where the full read selects otherwise, another "
@@ -90,11 +93,11 @@ def table_panel(table: JudgeTable, judged: Judged | None = None) -> Panel:
         "judge/table.html",
         not_yet=NOT_YET,
         notes=[*judged.notes, *filter(None, [boundary_words(judged.boundary_tax)])] if judged else (),
-        finding=finding(table),
+        finding=finding(table, judged),
         changes=changes_of(judged) if judged else 0,
         replication=replication(1, "warm-up", "problems of an order"),
         orders=[
-            (order, lines[0].problems, _moved_words(lines[0]), [_cells(x, looks) for x in lines])
+            (order_words(order), lines[0].problems, _moved_words(lines[0]), [_cells(x, looks) for x in lines])
             for order, lines in orders.items()
         ],
     )
@@ -156,7 +159,7 @@ def shares(table: JudgeTable, judged: Judged | None = None) -> FigureView:
             line_shares: list[Share] = [getattr(line, kind) for line in lines]
             drawing.add_scatter(
                 x=[100 * s.value for s in line_shares],
-                y=[f"{plot_text(line.order)}<br>{plot_text(look.name)}" for line in lines],
+                y=[f"{plot_text(order_words(line.order))}<br>{plot_text(look.name)}" for line in lines],
                 error_x=share_bars(line_shares, 100),
                 mode="markers",
                 name=plot_text(look.name),
@@ -166,7 +169,9 @@ def shares(table: JudgeTable, judged: Judged | None = None) -> FigureView:
                 yaxis=f"y{axis}",
                 hovertemplate="%{y}: %{x:.1f}%<extra></extra>",
             )
-    names = [f"{plot_text(o)}<br>{plot_text(look.name)}" for o in orders for look in looks.values()]
+    names = [
+        f"{plot_text(order_words(o))}<br>{plot_text(look.name)}" for o in orders for look in looks.values()
+    ]
     scale = {"title": "share of problems (%)", "range": [-3, 103]}
     drawing.update_layout(
         xaxis=scale,
@@ -179,7 +184,7 @@ def shares(table: JudgeTable, judged: Judged | None = None) -> FigureView:
         "right: is the selected candidate the one that the full read selects in the same order."
     )
     return FigureView(
-        "judge_shares", title, how, finding(table), drawing, COLUMNS, tuple(map(_row, table.lines))
+        "judge_shares", title, how, finding(table, judged), drawing, COLUMNS, tuple(map(_row, table.lines))
     )
 
 
@@ -248,7 +253,7 @@ def counts_map(counts: Sequence[Counted]) -> FigureView:
 
 def slots_taken(table: JudgeTable, order: str, judged: Judged | None = None) -> FigureView:
     """How often each slot is selected, per method."""
-    title = f"Which place in the prompt wins? ({order})"
+    title = f"Which place in the prompt wins? ({order_words(order)})"
     columns = ("order", "method", "slot", "selected (share)", "from", "to", "readable selections")
     lines = [x for x in table.lines if x.order == order and any(p.of for p in x.picks)]
     key = f"judge_slots_{order.replace(' ', '_')}"

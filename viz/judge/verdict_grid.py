@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from markupsafe import Markup
 
 from backend.records.judge import Change, JudgedProblem, JudgeOutcome, JudgeRequest
-from viz.base.format import clip, listing, percent, plural
+from viz.base.format import clip, listing, order_words, percent, plural
 from viz.base.html import html, joined, render
 from viz.base.theme import MethodStyle, method_styles
 from viz.run.verdict import Tone
@@ -31,11 +31,6 @@ def orders_of(row: JudgedProblem) -> dict[str, dict[str, JudgeOutcome]]:
     for outcome in row.outcomes:
         by_order.setdefault(outcome.order, {})[outcome.method] = outcome
     return by_order
-
-
-def order_words(label: str) -> str:
-    """An order's name for a person."""
-    return "as they stand" if label == "identity" else label.replace("shuffle ", "shuffled, seed ")
 
 
 def slot_words(row: JudgedProblem, label: str) -> str:

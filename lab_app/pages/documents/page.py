@@ -130,12 +130,14 @@ def arrive(page: PageBuilder, visit: Visit) -> Update:
 
 
 def choose(visit: Visit, inputs: Given) -> Update:
-    """The first example of a kind."""
+    """The first example of a kind; what somebody has written stays instead."""
     state = state_of(visit)
     if inputs["preset"] not in EXAMPLES:
         raise PromptError(f"There are no examples {str(inputs['preset'])[:40]!r}. Choose one of the list.")
     state.preset, state.next_example = inputs["preset"], 0
-    return next_example(visit, inputs)
+    shown = fill_form(state.example.values) if state.example else {}
+    own = any(inputs[name] != given for name, given in shown.items())
+    return {} if own else next_example(visit, inputs)
 
 
 def next_example(visit: Visit, inputs: Given) -> Update:
@@ -227,7 +229,7 @@ def build(page: PageBuilder) -> None:
     page.frame(build_inputs, build_results)
     page.arrives(lambda visit, inputs: arrive(page, visit))
     page.follows(refresh, *READS, when=[page[name].input for name in ("cards", "asked", "chips")])
-    page.on(page.event("preset"), choose, "preset", follow=True)
+    page.on(page.event("preset"), choose, "preset", "question", "text", follow=True)
     page.on(page.event("next"), next_example, follow=True)
     page.stream(page["run"].click, partial(run, page.lab), *READS)
     page.on(page["cancel"].click, cancelled)

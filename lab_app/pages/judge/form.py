@@ -1,8 +1,9 @@
 """What the Judge page and the set below it read in the same way: criterion, orders, methods, numbers."""
 
+import math
 from typing import Any
 
-from backend.records.judge import CRITERIA, PROTOCOLS, REGIMES, Order, Regime, read_orders
+from backend.records.judge import CRITERIA, MOST_ORDERS, PROTOCOLS, REGIMES, Order, Regime, read_orders
 from backend.records.request import MethodChoice
 from lab_app.ui import fields, text
 from lab_app.ui.fields import Node
@@ -11,6 +12,7 @@ from lab_app.ui.page import OPTIONS
 from lab_app.ui.validation import FormReader, Problem
 
 KEY = "judge"
+SET = "judged_set"  # the kind of a set's measurement; a single problem's is another, and both are kept
 REPAIR = "repair"  # the method with a switch of its own
 SETTINGS = (
     "criterion", "protocol", "slots_only", "order", "shuffles", "seed", "methods", "repair", "gated",
@@ -32,14 +34,15 @@ def read_settings(reader: FormReader, candidates: int) -> dict[str, Any]:
             Problem("criterion", f"There is no protocol {str(inputs['protocol'])[:30]!r}.")
         )
     shuffles, seed = (reader.number(name, text.JUDGE_NUMBERS[name]) for name in ("shuffles", "seed"))
-    kinds = {
-        "identity": "identity",
-        "shuffle": ",".join(["identity", *(f"shuffle:{seed + n}" for n in range(shuffles))]),
-        "all": "all",
-    }
-    if inputs["order"] not in kinds:
+    orders: tuple[Order, ...] = (Order(),)
+    if inputs["order"] == "shuffle":
+        orders += tuple(Order("shuffle", seed + n) for n in range(shuffles))
+    elif inputs["order"] == "all" and math.factorial(candidates) > MOST_ORDERS:
+        reader.problems.append(Problem("order", text.JUDGE_EVERY_ORDER))
+    elif inputs["order"] == "all":
+        orders = read_orders("all", candidates)
+    elif inputs["order"] != "identity":
         reader.problems.append(Problem("order", "Choose one of the kinds of orders."))
-    orders = reader.attempt("order", lambda: read_orders(kinds.get(inputs["order"], "identity"), candidates))
     every = len(method_names())
     methods = reader.attempt("methods", lambda: chosen_methods(inputs, every)) or ()
     budget = reader.number("budget", text.JUDGE_NUMBERS["budget"])
@@ -50,7 +53,7 @@ def read_settings(reader: FormReader, candidates: int) -> dict[str, Any]:
         "criterion": inputs["criterion"],
         "protocol": inputs["protocol"],
         "slots_only": bool(inputs["slots_only"]),
-        "orders": orders or (Order(),),
+        "orders": orders,
         "methods": tuple(methods),
         "warmup": reader.number("warm", text.JUDGE_NUMBERS["warm"]),
     }

@@ -69,6 +69,7 @@ class JudgeState:
     verdict says what a gate on disagreement would do (``gated``)."""
 
     next_example: int = 0
+    offered: Given = field(default_factory=dict)  # question and candidates as the page put them there
     writes: int = 0
     draft: JudgeProblem | None = None
     request: JudgeRequest | None = None
@@ -164,11 +165,21 @@ def arrive(page: PageBuilder, visit: Visit) -> Update:
         state.records = dict(zip(labels, judgement.records, strict=True))
         state.last_order = OrderDone(judgement.row, *list(state.records.items())[-1])
         update |= {
-            "text": [c.text for c in problem.candidates], "question": problem.question,
+            "text": [c.text for c in problem.candidates],
+            "question": problem.question,
             "expected": problem.expected or "",
-        } | (view := render_judgement(visit)) | show_order(visit, view)  # fmt: skip
+        }
+        state.offered = {name: update[name] for name in ("question", "text")}
+        update |= (view := render_judgement(visit)) | show_order(visit, view)  # fmt: skip
     chips = [(title, name) for title, name in update["methods.choices"] if name != REPAIR]
     return update | {"methods.choices": chips}
+
+
+def choose_criterion(visit: Visit, inputs: Given) -> Update:
+    """An example of the criterion; what somebody has written stays instead."""
+    offered = state_of(visit).offered
+    own = any(inputs[name] != shown for name, shown in offered.items())
+    return {} if own else next_example(visit, inputs)
 
 
 def next_example(visit: Visit, inputs: Given) -> Update:
@@ -183,7 +194,8 @@ def next_example(visit: Visit, inputs: Given) -> Update:
     numbers = [int(n) for n in re.findall("[0-9]+", example.answer or "") if 0 < int(n) <= len(texts)]
     final = re.findall(r"The answer is ([0-9]+)", texts[numbers[0] - 1]) if numbers else []
     answer = final[-1] if final and inputs["criterion"] in ("right", "all", "corrects") else ""
-    return {"text": texts} | {"question": example.values[QUESTION], "expected": answer, "source": "typed"}
+    state.offered = {"text": texts, "question": example.values[QUESTION]}
+    return state.offered | {"expected": answer, "source": "typed"}
 
 
 def refresh(visit: Visit, inputs: Given) -> Update:
@@ -407,7 +419,7 @@ def build(page: PageBuilder) -> None:
     page.frame(build_inputs, build_results)
     page.arrives(lambda visit, inputs: arrive(page, visit))
     page.follows(refresh, *READS, when=[page[name].input for name in ("asked", "cards", "how")])
-    page.on(page.event("criterion"), next_example, "criterion", follow=True)
+    page.on(page.event("criterion"), choose_criterion, "criterion", "question", "text", follow=True)
     page.on(page.event("next"), next_example, "criterion", follow=True)
     for event, act in ((page["run"].click, run), (page.event("write"), write)):
         page.stream(event, partial(act, page.lab), *READS, follow=True)

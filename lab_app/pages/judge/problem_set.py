@@ -10,7 +10,7 @@ from backend.records.judge import ANSWER_TOKENS, CANDIDATE_TOKENS, Judged, Judge
 from backend.records.judge_summary import counted, table
 from backend.records.request import Decoding
 from lab_app.pages.judge import risk_gate as judge_gate
-from lab_app.pages.judge.form import KEY, SETTINGS, read_regime, read_settings
+from lab_app.pages.judge.form import KEY, SET, SETTINGS, read_regime, read_settings
 from lab_app.ui import fields, html, text
 from lab_app.ui.components import figure_view, payload
 from lab_app.ui.one_run import field_errors, one_run_in_turn
@@ -66,7 +66,7 @@ def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
                 last_status = now
                 yield {"set_status": html.progress(event, "measuring")}
             elif isinstance(event, Judged):
-                token, spent_ms = visit.keep_result("judged", event), (time.monotonic() - start) * 1e3
+                token, spent_ms = visit.keep_result(SET, event), (time.monotonic() - start) * 1e3
                 yield {
                     "set_status": summary_html(event, token, spent_ms),
                     "view_set": figures(event, inputs["gated"]),
@@ -98,7 +98,7 @@ def summary_html(judged: Judged, token: str, spent_ms: float) -> str:
     if count < total:
         facts = f"{text.JUDGE_SET_STOPPED} {facts}"
     notes = "".join(f'<p class="kv-help">{escape(note)}</p>' for note in judged.notes)
-    return html.saved_measurement(facts, f"kv-{KEY}-set-save", "judged", token, notes)
+    return html.saved_measurement(facts, f"kv-{KEY}-set-save", SET, token, notes)
 
 
 def build(page: PageBuilder) -> None:

@@ -7,7 +7,7 @@ It is trained on the set that was judged last and tested on other problems of it
 from backend.base.errors import LabError, OptionError
 from backend.records.risk import RiskRecord, RiskRequest, sets_of
 from backend.records.risk_gate import EVERY
-from lab_app.pages.judge.form import KEY
+from lab_app.pages.judge.form import KEY, SET
 from lab_app.ui import fields, html, text
 from lab_app.ui.components import figure_view, payload
 from lab_app.ui.page import PageBuilder
@@ -35,9 +35,9 @@ def train(visit: Visit, inputs: Given) -> Update:
     """Train and test on the judged set, and show all figures."""
     from backend.judge.gate_training import risk_study
 
-    if "judged" not in visit.results:
+    judged = visit.result(SET)
+    if judged is None:
         return show_error(text.GATE_NO_SET)
-    _, judged = visit.results["judged"]
     try:
         record = risk_study(sets_of(judged), RiskRequest(), judged.model)
     except LabError as error:

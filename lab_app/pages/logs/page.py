@@ -117,6 +117,8 @@ def upload(visit: Visit, inputs: Given) -> Update:
     content = inputs["upload"]
     if not isinstance(content, bytes):
         return {}
+    if visit.cancel is not None:  # a reading's results would stand under another log's
+        return {"status": html.status(text.RUN_ELSEWHERE, "busy")}
     try:
         visit.pages[KEY] = state = new_state(read_log(content))
     except LabError as error:

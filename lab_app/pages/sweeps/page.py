@@ -5,6 +5,7 @@ import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -48,6 +49,7 @@ class SweepState:
 
     desk: Any  # the engine's SweepDesk, which holds the rows
     token: str = field(default_factory=lambda: secrets.token_urlsafe(18))
+    own: str = ""  # a text that somebody wrote, before an example took its place
     sources: tuple[str, str] | None = None  # text and lines of the last sweep
     changed: bool = False  # whether another file was uploaded since then
     saved: bool = False  # whether the shown rows are the saved ones of a first visit
@@ -112,10 +114,17 @@ def arrive(lab: VisitStore, visit: Visit) -> Update:
     return update | {"figures": figures, "verdict": verdict_of(sweep.swept), "status": status}
 
 
-def start(visit: Visit, inputs: Given) -> Update:
-    """Put an example's text into the box."""
-    body = examples().get(str(inputs["start"]))
-    return {} if body is None else {"text": body}
+def start(lab: VisitStore, visit: Visit, inputs: Given) -> Update:
+    """Put an example's text into the box; what somebody has written becomes an entry of the list."""
+    state, chosen, texts = state_of(visit), str(inputs["start"]), examples()
+    body = state.own if chosen == text.SWEEP_OWN else texts.get(chosen)
+    if body is None:
+        return {}
+    written = str(inputs["text"] or "")
+    if written.strip() and written not in (*texts.values(), state.own):
+        state.own = written
+    own = [text.SWEEP_OWN] if state.own else []
+    return {"text": body, "start.choices": [*runnable(lab, visit), *own]}
 
 
 def take(visit: Visit, inputs: Given) -> Update:
@@ -131,10 +140,14 @@ def as_text(request: RunRequest, pipeline: str) -> str:
     """A run's scenario and methods as a sweep's text, with the options that differ from their defaults."""
     methods: list[Any] = []
     for choice in request.methods:
+        if choice.exact:  # what was repaired are tokens of that one run
+            continue
         usual = method_class(choice.name).Options()
         options = {k: v for k, v in choice.options.items() if v != getattr(usual, k, None)}
         row: dict[str, Any] = {"name": choice.name, **options}
-        methods.append(choice.name if list(row) == ["name"] else row)
+        method = choice.name if list(row) == ["name"] else row
+        if method not in methods:  # a column that was doubled, and not changed yet
+            methods.append(method)
     body: dict[str, Any] = {"name": "from-the-bench", "tasks": [pipeline], "methods": methods}
     body |= {"modes": [request.mode], "problems": 20, "warmup": 10}
     if request.decoding.temperature:
@@ -273,7 +286,7 @@ def build(page: PageBuilder) -> None:
     page.frame(build_inputs, build_results)
     page.arrives(lambda visit, inputs: arrive(page.lab, visit))
     page.follows(refresh, *READS, when=[page["text"].change, page["lines"].change])
-    page.on(page["start"].input, start, "start", follow=True)
+    page.on(page["start"].input, partial(start, page.lab), "start", "text", follow=True)
     page.on(page["take"].click, take, follow=True)
     page.on(page["upload"].upload, upload, "upload", follow=True)
     page.stream(page["run"].click, lambda visit, inputs: run(page.lab, visit, inputs), *READS, follow=True)

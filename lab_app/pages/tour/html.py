@@ -156,10 +156,10 @@ def room_card(room: Room, leads: bool) -> str:
         f'<div {data} data-key="{escape(room.key)}"><img class="kv-room-qr" alt="{words.QR}" '
         'width="132" height="132">'
         f'<div class="kv-room-words"><p><b>{words.ROOM_OPEN}</b> {words.ROOM_OPEN_HELP}</p>'
-        f'<p class="kv-room-line"><a class="kv-room-link" href="{escape(link)}" target="_blank" '
-        'rel="noopener">'
+        f'<p class="kv-room-line"><a class="kv-room-link kv-shared-link" href="{escape(link)}" '
+        'target="_blank" rel="noopener">'
         f"{escape(link)}</a>"
-        f'<button type="button" class="kv-small-button" data-kv="copy-room">{words.COPY}</button>'
+        f'<button type="button" class="kv-small-button" data-kv="copy">{words.COPY}</button>'
         f'<button type="button" class="kv-small-button" data-kv="projector" aria-pressed="false">'
         f"{words.PROJECTOR}</button></p>"
         f'<p class="kv-help">{words.ROOM_RULES}</p></div></div>'

@@ -849,7 +849,7 @@ def test_every_figure_is_drawn_from_the_record() -> None:
     found = drawn.views(judged, lines, counts)
     assert [type(view) for view in found] == [Panel, *[FigureView] * 5]
     for view in found:
-        assert view.title.rstrip(")").endswith(("?", "identity", "shuffle 0"))
+        assert view.title.rstrip(")").endswith(("?", "as they stand", "shuffled, seed 0"))
         if isinstance(view, FigureView):
             assert view.rows
             assert all(len(row) == len(view.columns) for row in view.rows)

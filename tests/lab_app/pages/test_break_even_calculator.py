@@ -79,7 +79,7 @@ def test_the_calculator_answers_measures_and_stays_on_its_feet() -> None:
         last |= update
     assert last["pays_status"] == ""
     assert "made-up" in last["view_pays"]["views"][0]["html"]
-    assert visit.measuring is False
+    assert visit.measuring is None
     assert "made-up" not in str(SECTION.edited(lab.open(), here)["view_pays"]), (
         "another visit measures for itself"
     )
@@ -91,7 +91,7 @@ def test_the_calculator_answers_measures_and_stays_on_its_feet() -> None:
     for update in SECTION.measure(lab, visit, here):
         last |= update
     assert "Two anchors" in last["error_pays_measure"]
-    assert (last["pays_status"], visit.measuring) == ("", False)
+    assert (last["pays_status"], visit.measuring) == ("", None)
 
 
 def test_measured_hardware_stands_there_at_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,11 @@ def test_the_prompt_is_the_presets(name: str) -> None:
 def test_an_example_fills_the_cards(visit: Visit) -> None:
     update = documents.choose(visit, {"preset": "documents-10"})
     assert len(update["text"]) == 10
+    assert len(documents.choose(visit, {"preset": "documents-5"} | update)["text"]) == 5
+    own = {"question": "Where?", "text": ["Here."]}
+    assert documents.choose(visit, {"preset": "documents-10"} | own) == {}, "what somebody wrote stays"
+    update = documents.next_example(visit, own)
+    assert len(update["text"]) == 10
     sent = made(update["text"], question=update["question"])
     request = documents.read(visit, sent)
     assert request.expected == visit.pages[documents.KEY].example.answer

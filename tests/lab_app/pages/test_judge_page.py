@@ -34,6 +34,7 @@ from lab_app.pages.judge.page import JudgeState
 from lab_app.pages.pipeline.form import read_request
 from lab_app.pages.pipeline.form_json import form_from_json, request_key
 from lab_app.pages.pipeline.state import state_of as pipeline_state
+from lab_app.ui import text
 from lab_app.ui.page import PageBuilder
 from lab_app.ui.validation import FormReader
 from lab_app.visits.visits import StoredResult, Visit, VisitStore
@@ -150,7 +151,21 @@ def test_bad_input_is_told_beside_its_field(name: str, lab: VisitStore, visit: V
 
 def test_every_order_of_many_candidates_is_refused(visit: Visit) -> None:
     told = judge.refresh(visit, made(["x"] * 6, order="all"))["errors"]
-    assert "720 permutations" in told["order"]
+    assert "up to four candidates" in told["order"]
+
+
+def test_every_allowed_seed_shuffles(visit: Visit) -> None:
+    largest = text.JUDGE_NUMBERS["seed"].high
+    assert judge.read(visit, made(TEXTS, shuffles=1, seed=largest)).orders[1].seed == largest
+
+
+def test_another_criterion_leaves_what_somebody_wrote(visit: Visit) -> None:
+    offered = judge.next_example(visit, {"criterion": "right"})
+    other = judge.choose_criterion(visit, {"criterion": "majority"} | offered)
+    assert other["text"] != offered["text"]
+    own = {"question": "Who is right?", "text": ["I am.", "No, I."]}
+    assert judge.choose_criterion(visit, {"criterion": "right"} | own) == {}
+    assert judge.next_example(visit, {"criterion": "right"})["text"], "the button still brings one"
 
 
 @pytest.mark.parametrize(
@@ -475,9 +490,9 @@ def test_a_set_is_judged_and_kept(real: VisitStore) -> None:
     keys = [view["key"] for view in last["view_set"]["views"]]
     assert len(keys) == len(set(keys)) > 3
     assert "judge_disagreement" not in keys
-    assert "judged" in visit.results
-    token, found = visit.results["judged"]
-    assert f"lab/measured/judged/{token}" in last["set_status"]
+    assert "judged_set" in visit.results
+    token, found = visit.results["judged_set"]
+    assert f"lab/measured/judged_set/{token}" in last["set_status"]
     assert [row.problem.number for row in found.rows] == [1, 2]
     assert Judged.from_bytes(found.to_bytes()).rows == found.rows
     gated = made(TEXTS, methods=["naive", "kvcomm"], order="identity", gated=True)
@@ -500,7 +515,7 @@ def judged_set(problems: int, parted: set[int]) -> Judged:
 
 def test_a_gate_is_trained_on_the_judged_set(visit: Visit) -> None:
     assert "Judge a set first" in judge_gate.train(visit, {})["gate_status"]
-    visit.results["judged"] = StoredResult("token", judged_set(40, set(range(1, 40, 3))))
+    visit.results["judged_set"] = StoredResult("token", judged_set(40, set(range(1, 40, 3))))
     shown = judge_gate.train(visit, {})
     assert shown["gate_set.visible"] is True
     assert shown["gate_target"] == "every method"
@@ -525,7 +540,7 @@ def test_a_gate_is_trained_on_the_judged_set(visit: Visit) -> None:
 
 
 def test_a_set_without_flips_has_nothing_to_learn(visit: Visit) -> None:
-    visit.results["judged"] = StoredResult("token", judged_set(12, set()))
+    visit.results["judged_set"] = StoredResult("token", judged_set(12, set()))
     shown = judge_gate.train(visit, {})
     assert shown["gate_set.visible"] is False
     assert any("No gate could be trained" in str(v.values()) for v in shown["view_gate"]["views"])
@@ -542,5 +557,5 @@ def test_a_cancelled_set_keeps_what_was_finished(real: VisitStore) -> None:
             break
     last = merged(stream)
     assert "Stopped" in last["set_status"]
-    assert "judged" in visit.results
-    assert 1 <= len(visit.result("judged").rows) < 50
+    assert "judged_set" in visit.results
+    assert 1 <= len(visit.result("judged_set").rows) < 50

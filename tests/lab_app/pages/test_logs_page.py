@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -65,6 +66,13 @@ def test_the_page_opens_with_the_labs_own_agents_in_three_formats(visit: Any) ->
     assert shown["calls"]["html"].count('aria-pressed="true"') == 2
 
 
+def test_no_log_is_opened_under_a_reading(visit: Any) -> None:
+    before = page.state_of(visit)
+    visit.cancel = threading.Event()
+    assert "status" in page.upload(visit, {"upload": b"{}"})
+    assert page.state_of(visit) is before
+
+
 def test_bars_and_texts_hold_all_of_every_call() -> None:
     log: OpenLog = page.example()
     for number, call in enumerate(log.xray.calls):
@@ -97,8 +105,8 @@ def test_an_own_file_takes_the_examples_place_and_bad_lines_are_told(visit: Any)
     ("content", "said"),
     [
         (b"x" * (page.MOST_BYTES + 1), "up to 4"),
-        (b"\x1f\x8b packed", "is packed"),
-        (b"PK packed", "is packed"),
+        (b"\x1f\x8b packed", "is compressed"),
+        (b"PK packed", "is compressed"),
         (b"", "holds no call"),
         (b"no call", "holds no call"),
         (b"\xff\xfe", "holds no call"),

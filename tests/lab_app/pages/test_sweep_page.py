@@ -28,6 +28,7 @@ from backend.sweeps.read import parse_sweep
 from lab_app.pages import registry as pages
 from lab_app.pages.sweeps import page as sweep_page
 from lab_app.server.downloads import routes
+from lab_app.ui.text import SWEEP_OWN
 from lab_app.visits.queue import wait_for_turn as waits
 from lab_app.visits.visits import Visit, VisitStore
 from viz.studies.sweep import MOST_CELLS, views
@@ -78,6 +79,14 @@ def swept(visit: Visit, text: str = TEXT, lines: str = "") -> Swept:
     return last
 
 
+def test_an_example_does_not_lose_what_somebody_wrote(lab: VisitStore, visit: Visit) -> None:
+    first, second, *_ = sweep_page.arrive(lab, visit)["start.choices"]
+    shown = sweep_page.start(lab, visit, {"start": first, "text": "name: mine"})
+    assert shown["start.choices"][-1] == SWEEP_OWN
+    shown = sweep_page.start(lab, visit, {"start": second, "text": shown["text"]})
+    assert sweep_page.start(lab, visit, {"start": SWEEP_OWN, "text": shown["text"]})["text"] == "name: mine"
+
+
 @pytest.fixture(scope="module")
 def swept_visit(lab: VisitStore) -> Visit:
     """A visit that has run the sweep: what only looks at its lines need not run it again."""
@@ -103,7 +112,7 @@ def test_the_examples_are_those_that_can_be_run_here(lab: VisitStore, visit: Vis
     left_out = set(sweep_page.examples()) - set(offered)
     assert len(offered) > 5
     for title in (*offered, *left_out):
-        text = sweep_page.start(visit, {"start": title})["text"]
+        text = sweep_page.start(lab, visit, {"start": title, "text": ""})["text"]
         update = sweep_page.refresh(visit, given(text))
         assert any(update["errors"].values()) is (title in left_out)
         assert ("rows</b> in" in update["cost"]) is (title in offered)

@@ -253,7 +253,7 @@ def test_visits_end_when_idle_and_at_the_end_of_their_lifetime() -> None:
     clock = Clock()
     lab = lab_of(clock, idle_minutes=10, lifetime_minutes=15)
     idle, used, running = lab.open(), lab.open(), lab.open()
-    running.measuring = True
+    running.measuring = threading.Event()
     clock.now = 9 * 60.0
     lab.visit(used.id)
     clock.now = 10 * 60.0 + 1
@@ -278,7 +278,7 @@ def test_a_full_lab_ends_the_longest_unused_and_refuses_when_all_are_in_use() ->
     with pytest.raises(LabError, match="All 2 places"):
         lab.open()  # a crowd does not push one another out
     clock.now += ACTIVE_SECONDS + 1
-    first.cancel, third.measuring = threading.Event(), True
+    first.cancel, third.measuring = threading.Event(), threading.Event()
     with pytest.raises(LabError, match="All 2 places"):
         lab.open()
     assert len(lab.visits) == 2
