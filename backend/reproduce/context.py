@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from backend.base.cancel import stop_if
 from backend.bench.group import shape_or_model
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
@@ -71,7 +69,6 @@ class Context:
     workers: int | None = None
     chosen: bool = False
     seed: int = 0
-    cancel: threading.Event | None = None
     notes: list[str] = field(default_factory=list)
     loaded: dict[str, LoadedModel] = field(default_factory=dict)
     weights: dict[str, str] = field(default_factory=dict)  # hash and dtype of what workers loaded, by name
@@ -103,10 +100,3 @@ class Context:
     def warm(self, planned: int) -> int:
         """Problems that only fill the pools: at most as many as are measured, unless set by hand."""
         return min(planned, self.count(planned)) if self.warmup is None else self.warmup
-
-    def stop_if_cancelled(self) -> None:
-        """
-        Raises:
-            RunCancelled: ``cancel`` was set.
-        """
-        stop_if(self.cancel)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 
 import torch
 
-from backend.base.errors import BudgetError, LabError, OptionError
+from backend.base.errors import BudgetError, OptionError
 from backend.base.hub_errors import quiet_lookups, reason
 from backend.model.load import LoadedModel
 from backend.records.events import Progress
@@ -34,7 +33,6 @@ def harness(plan: HarnessPlan, context: Context) -> Iterator[Step]:
 
     Raises:
         OptionError: a task cannot be asked.
-        RunCancelled: what was answered before is kept.
     """
     library = _library()
     manager = _manager(context.data if isinstance(context.data, Path) else None)
@@ -98,7 +96,7 @@ def _run_benchmark(
     cache = context.out / f"harness-{model.info.weights_hash}"
     tokenizer = model.tokens.tokenizer
     try:
-        with quiet_lookups(), stopping(model, context), torch.inference_mode():
+        with quiet_lookups(), torch.inference_mode():
             reader = library.models.huggingface.HFLM(
                 pretrained=model.module,
                 tokenizer=tokenizer,
@@ -118,8 +116,6 @@ def _run_benchmark(
                 random_seed=context.seed,
                 fewshot_random_seed=context.seed,
             )
-    except LabError:
-        raise
     except torch.OutOfMemoryError as error:
         raise BudgetError(
             f"The benchmark {task.name} does not fit into the device's memory ({reason(error)}). Choose a "
@@ -134,16 +130,6 @@ def _run_benchmark(
         ) from error
     marks, count = results["results"][task.name], sum(n["effective"] for n in results["n-samples"].values())
     return {title: _value(marks, metric, count) for title, metric in task.metrics.items()}
-
-
-@contextmanager
-def stopping(model: LoadedModel, context: Context) -> Iterator[None]:
-    """Every pass of the model looks whether the run was stopped: a benchmark takes hours."""
-    hook = model.module.register_forward_pre_hook(lambda *_: context.stop_if_cancelled())
-    try:
-        yield
-    finally:
-        hook.remove()
 
 
 def _value(marks: Mapping[str, Any], metric: str, count: int) -> Value:

@@ -45,7 +45,6 @@ def runs(plan: AttentionPlan | UsesPlan, context: Context, attention: bool) -> I
         if isinstance(event, Progress):
             yield event
     for number, example in enumerate(examples[warm:]):
-        context.stop_if_cancelled()
         yield Progress(f"Request {number + 1} of {count}", number, count)
         for event in session.run(replace(request, values=example.values)):
             if isinstance(event, RunDone):
@@ -100,7 +99,7 @@ def judged(plan: JudgedPlan, context: Context) -> Iterator[Step]:
     )  # fmt: skip
     lab = JudgeLab(context.model, orders=len(request.orders))
     record: Judged | None = None
-    for event in run_judging(lab, request, context.out / "judged.rows.jsonl", context.cancel):
+    for event in run_judging(lab, request, context.out / "judged.rows.jsonl"):
         if isinstance(event, Progress):
             yield event
         elif isinstance(event, Judged):

@@ -43,7 +43,6 @@ def proximity(plan: ProximityPlan, context: Context) -> Iterator[Step]:
     first, second, *_ = openings(load_preset(plan.preset))
     request = ProximityRequest(first, second, plan.vocabulary, context.count(plan.problems), context.seed)
     for event in measure(context.model, request):
-        context.stop_if_cancelled()
         if isinstance(event, ProximityRecord):
             yield from correlations(event)
         else:
@@ -72,7 +71,6 @@ def offsets(plan: OffsetsPlan, context: Context) -> Iterator[Step]:
     values: tuple[Mapping[str, Any], ...] = tuple(pipeline.check_values(dict(e.values)) for e in examples)
     request = OffsetRequest(examples[0].values[QUESTION], openings(preset), pipeline, values)
     for event in offset_study(context.model, request):
-        context.stop_if_cancelled()
         if isinstance(event, OffsetStudy):
             yield from lengths(event)
             yield from estimates(event)

@@ -54,7 +54,6 @@ def token_overlap(plan: OverlapPlan, context: Context) -> Iterator[Step]:
     chance: dict[float, list[float]] = {budget: [] for budget in BUDGETS}
     rho: dict[str, list[float]] = {observer: [] for observer in OBSERVERS}
     for number, prompt in enumerate(prompts):
-        context.stop_if_cancelled()
         yield Progress(f"Reading prompt {number + 1} of {len(prompts)} with both", number, len(prompts))
         places = candidate_tokens(prompt)
         scores = [attention_received(Engine(m), prompt.ids, LAST_TOKENS)[:, places] for m in models]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -99,16 +98,13 @@ class Settings:
     warmups: int | None = None
 
 
-def reproduce(
-    entry: Reproduction, settings: Settings, *, cancel: threading.Event | None = None
-) -> Iterator[Progress | ReportEvent]:
+def reproduce(entry: Reproduction, settings: Settings) -> Iterator[Progress | ReportEvent]:
     """Run one; yields progress and, last, its report.
 
     What keeps rows (sweeps, documents, hypotheses) goes on where it was stopped.
 
     Raises:
         LabError: it cannot be run.
-        RunCancelled: ``cancel`` was set.
     """
     scale = scale_of(settings)
     scaled = entry.scales[scale]
@@ -117,7 +113,7 @@ def reproduce(
     context = Context(
         entry, scale, settings.model or scaled.model, settings.out, settings.problems, settings.warmup,
         settings.data, settings.links, settings.device, settings.device_map, settings.quantise,
-        settings.ray, settings.workers, settings.model is not None, settings.seed, cancel,
+        settings.ray, settings.workers, settings.model is not None, settings.seed,
         training_steps=STEPS if settings.training_steps is None else settings.training_steps,
         warmups=settings.warmups or 1,
     )  # fmt: skip

@@ -32,9 +32,7 @@ def documents(plan: DocumentsPlan, context: Context) -> Iterator[Step]:
         model = context.load(linked.model if linked else context.model_name)
         rows = context.out / "documents.rows.jsonl"
         count = context.count(plan.problems)
-        for event in ask([model], count, context.seed, rows):
-            context.stop_if_cancelled()
-            yield event
+        yield from ask([model], count, context.seed, rows)
         study = record_of_rows([model], count, context.seed, RowFile(rows).rows())
         studies.append((study, linked))
         for label in study.labels:
@@ -84,7 +82,6 @@ def evaluation(plan: EvaluationPlan, context: Context) -> Iterator[Step]:
 
 
 def _evaluate(model: LoadedModel, count: int, context: Context, where: dict[str, str]) -> Measurement:
-    context.stop_if_cancelled()
     report = evaluate(model, count, context.seed, wordings=("stock",))
     values = {}
     for key, marks in report.items():
@@ -108,7 +105,6 @@ def hypotheses(plan: HypothesesPlan, context: Context) -> Iterator[Step]:
     )  # fmt: skip
     record: HypothesesRecord | None = None
     for event in measure(context.model, request, context.out / "segments.rows.jsonl"):
-        context.stop_if_cancelled()
         if isinstance(event, HypothesesRecord):
             record = event
         else:

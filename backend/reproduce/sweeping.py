@@ -49,7 +49,6 @@ def sweep(plan: SweepPlan, context: Context) -> Iterator[Step]:
 
     Raises:
         LabError: it cannot be run; no data set's file was given.
-        RunCancelled: see :func:`backend.sweeps.run.run_sweep`.
     """
     if context.warmups > 1:
         context.notes.append(
@@ -145,7 +144,7 @@ def _run(
     facts = {"versions": versions(), "device": context.device}
     spread = runner.spread if isinstance(runner, Cluster) else None
     with SweepStore(context.out / f"{context.reproduction.name}.sqlite") as store:
-        for event in run_sweep(part, store, runner, cancel=context.cancel, facts=facts, spread=spread):
+        for event in run_sweep(part, store, runner, facts=facts, spread=spread):
             if isinstance(event, Count):
                 yield Progress(str(event), event.done, event.total)
             else:

@@ -36,7 +36,6 @@ def group(plan: GroupPlan, context: Context) -> Iterator[Step]:
     for agents, prefix, question, answer in plan.settings:
         times: list[AgentTimes] = []
         for event in group_times(context.model, agents, prefix, question, answer, plan.anchors, repeats):
-            context.stop_if_cancelled()
             if isinstance(event, AgentTimes):
                 times.append(event)
             else:
@@ -82,7 +81,6 @@ def cost(plan: CostPlan, context: Context) -> Iterator[Step]:
     for agents in plan.agents:
         request = AnchorCostRequest(plan.anchors, plan.lengths, agents)
         for event in anchor_cost(model, request, budget, Engine(model).clock()):
-            context.stop_if_cancelled()
             if not isinstance(event, AnchorCost):
                 yield event
                 continue
@@ -114,7 +112,6 @@ def speed(plan: SpeedPlan, context: Context) -> Iterator[Step]:
     """
     repeats = context.count(plan.problems)
     for event in document_speed(context.model, plan.lengths, repeats, plan.source):
-        context.stop_if_cancelled()
         if not isinstance(event, DocumentSpeed):
             yield event
             continue
@@ -147,7 +144,6 @@ def latency(plan: LatencyPlan, context: Context) -> Iterator[Step]:
             served: list[Served] = []
             before: float | None = None
             for place, example in enumerate(examples):
-                context.stop_if_cancelled()
                 yield Progress(f"{name}: {choice.label}, request {place + 1}", place, len(examples))
                 if place == warm:
                     before = meter.joules()

@@ -24,7 +24,7 @@ from backend.reproduce.spec import Weights
 from backend.training.link_tokens.train import LinkRecipe, train_links
 
 STEPS, BATCH, TEACHER = 400, 8, 0.5  # about two minutes of a CPU core each
-AT_ONCE = 20  # steps between two checkpoints, and between two looks at whether to stop
+AT_ONCE = 20  # steps between two checkpoints
 Available = dict[Weights, Linked]
 
 
@@ -33,7 +33,6 @@ def provide(required: Sequence[Weights], context: Context) -> Iterator[Progress]
 
     Raises:
         LabError: they cannot be trained.
-        RunCancelled: what was trained before is kept, and the next call goes on from there.
     """
     if not required:
         return
@@ -108,17 +107,12 @@ def file_name(recipe: LinkRecipe) -> str:
 
 
 def train(trainings: Sequence[tuple[Path, LinkRecipe]], context: Context) -> Iterator[Progress]:
-    """Train what is not finished, a few steps at a time; an interrupted training goes on where it was.
-
-    Raises:
-        RunCancelled: between two parts.
-    """
+    """Train what is not finished, a few steps at a time; an interrupted training goes on where it was."""
     total, offset = sum(recipe.steps for _, recipe in trainings), 0
     model, start, new_steps = None, time.monotonic(), 0
     for number, (file, recipe) in enumerate(trainings, 1):
         step = reached(file)
         while step < recipe.steps:
-            context.stop_if_cancelled()
             model = model or load_model(context.model_name, device=context.device, dtype="fp32")
             measured_speed = (time.monotonic() - start) / new_steps if new_steps else 0.0
             remaining = f", {clock_time(measured_speed * (total - offset - step))} left" if new_steps else ""

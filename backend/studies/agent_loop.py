@@ -7,7 +7,6 @@ measured at each. *Free*: each method lives with its own turns and calls the too
 
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -26,7 +25,7 @@ from backend.records.agent_loop import (
     record_of_rows,
     turns_of,
 )
-from backend.records.events import Event, Progress, RunDone
+from backend.records.events import Progress, RunDone
 from backend.records.request import Mode
 from backend.records.run import RunRecord
 from backend.session.session import LabSession
@@ -40,24 +39,6 @@ class Plan:
     example: Example
     mode: Mode
     key: str
-
-
-def episode(
-    session: LabSession,
-    request: LoopRequest,
-    example: Example,
-    mode: Mode,
-    *,
-    cancel: threading.Event | None = None,
-) -> Iterator[Event]:
-    """One episode; ends with :class:`RunDone`, whose record holds the turns that ran.
-
-    Raises:
-        LabError: it cannot be run.
-        RunCancelled: ``cancel`` was set.
-    """
-    for event in session.run(request.episode(example, mode), cancel=cancel, ends=is_final):
-        yield RunDone(cut(event.record)) if isinstance(event, RunDone) else event
 
 
 def episode_row(record: RunRecord, plan: Plan) -> dict[str, Any]:
@@ -105,8 +86,8 @@ def run_loop(session: LabSession, request: LoopRequest, path: Path) -> Iterator[
         session.forget()
         for plan in episodes:
             yield Progress(f"{plan.mode}: episode {plan.index + 1}", len(rows), len(every))
-            for event in episode(session, request, plan.example, plan.mode):
+            for event in session.run(request.episode(plan.example, plan.mode), ends=is_final):
                 if isinstance(event, RunDone) and plan.key not in rows:
-                    rows[plan.key] = row = episode_row(event.record, plan)
+                    rows[plan.key] = row = episode_row(cut(event.record), plan)
                     file.append(row)
     yield record_of_rows(request, session.model.info, (rows[plan.key] for plan in every))

@@ -11,7 +11,6 @@ read's is taken. That follows from their rows, and nothing is run for it.
 """
 
 import math
-import threading
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -58,7 +57,6 @@ def search(
     first: int = FIRST,
     limit: float = 1.0,
     held_out: Sweep | None = None,
-    cancel: threading.Event | None = None,
     facts: dict[str, Any] | None = None,
 ) -> Iterator[Count | Frontier]:
     """Search the sweep's methods; yields the frontier so far after each round, and last the final one.
@@ -79,7 +77,7 @@ def search(
             "A frontier is chosen from at least two methods beside dense. Name more in the file.",
             field="methods",
         )
-    run = partial(_run, store=store, runner=runner, cancel=cancel, facts=facts)
+    run = partial(_run, store=store, runner=runner, facts=facts)
     dense, *methods = sweep.methods
     parts = {choice.label: parts_of(choice) for choice in methods}
     members: dict[str, tuple[str, ...]] = {label: (label,) for label in parts}
@@ -119,11 +117,10 @@ def _run(
     sweep: Sweep,
     store: SweepStore,
     runner: Runner,
-    cancel: threading.Event | None,
     facts: dict[str, Any] | None,
 ) -> Generator[Count, None, SweepDone]:
     result: SweepDone | None = None
-    for event in run_sweep(sweep, store, runner, cancel=cancel, facts=facts):
+    for event in run_sweep(sweep, store, runner, facts=facts):
         if isinstance(event, SweepDone):
             result = event
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -28,6 +29,7 @@ from backend.records.agent_loop import (
     LoopRecord,
     LoopRequest,
     answer_of,
+    cut,
     is_final,
     loop_pipeline,
     loop_questions,
@@ -40,7 +42,7 @@ from backend.records.events import RunDone
 from backend.records.request import MethodChoice, Mode
 from backend.records.run import PROVENANCE, Outcome, RunRecord
 from backend.session.session import LabSession
-from backend.studies.agent_loop import Plan, episode, episode_row, plans, run_loop
+from backend.studies.agent_loop import Plan, episode_row, plans, run_loop
 from lab_app.cli.main import main
 from viz.pages.agent_loop_turns import fragments_html, turns_html
 
@@ -52,10 +54,16 @@ def asked(**changes: Any) -> LoopRequest:
     return LoopRequest(METHODS, **settings)
 
 
-def ran(session: LabSession, mode: Mode = "pinned", number: int = 0, **changes: Any) -> RunRecord:
-    last = list(episode(session, asked(**changes), loop_questions(3)[number], mode))[-1]
+def ran(
+    session: LabSession,
+    mode: Mode = "pinned",
+    number: int = 0,
+    ends: Callable[[Outcome], bool] = is_final,
+    **changes: Any,
+) -> RunRecord:
+    *_, last = session.run(asked(**changes).episode(loop_questions(3)[number], mode), ends=ends)
     assert isinstance(last, RunDone)
-    return last.record
+    return cut(last.record)
 
 
 @pytest.fixture(scope="module")
@@ -360,8 +368,6 @@ def test_the_command_writes_rows_summary_and_record(
     assert main([*args, "--json", str(tmp_path)]) == 2
 
 
-def test_the_record_holds_the_turns_that_ran(
-    tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("backend.studies.agent_loop.is_final", lambda outcome: outcome.agent == 2)
-    assert [a.id for a in ran(LabSession(tiny_model)).request.pipeline.agents] == [1, 2]
+def test_the_record_holds_the_turns_that_ran(tiny_model: LoadedModel) -> None:
+    record = ran(LabSession(tiny_model), ends=lambda outcome: outcome.agent == 2)
+    assert [a.id for a in record.request.pipeline.agents] == [1, 2]
