@@ -7,9 +7,9 @@
   after LaTeX's ways to write the same are made one (MATH: Hendrycks et al. 2021, whose normaliser this
   follows).
 * *contains*: some gold answer occurs in the prediction, both normalised (KVLink, appendix: "correct if any
-  sub-string of the prediction exactly matches any gold answer"). *exact* and F1: SQuAD's exact match and
-  token F1, for what follows the last "The answer is", else for the whole text. Both normalise as SQuAD does:
-  small letters, no punctuation, no articles.
+  sub-string of the prediction exactly matches any gold answer"), and its F1 is SQuAD's token F1 for what
+  follows the last "The answer is", else for the whole text. Both normalise as SQuAD does: small letters, no
+  punctuation, no articles.
 * *rouge*: Rouge-L (Lin 2004) of a summary, by Google's ``rouge_score`` with its stemmer, as CacheBlend's code
   takes it. A summary is neither right nor wrong.
 """
@@ -23,10 +23,8 @@ from functools import cache
 from typing import Any
 
 from backend.base.errors import OptionError
-from backend.prompts.scoring import SCORINGS, Scoring, extract_answer, extract_number, right
+from backend.prompts.scoring import Scoring, extract_answer, extract_number, right
 
-QA = ("contains", "exact")
-SCORERS: tuple[str, ...] = (*SCORINGS, "math", *QA, "rouge")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _SPACING = re.compile(r"\\[!,;:> ]|\\(?:left|right|big|Big|displaystyle|limits)(?![a-zA-Z])|\\\$|\$|\\%|%")
@@ -52,14 +50,12 @@ def score(text: str, golds: Sequence[str], scorer: str) -> Score:
     """Score a text against the known answers; any of them is right.
 
     Args:
-        scorer: one of :data:`SCORERS`.
+        scorer: one of the above, by its name.
     """
-    if scorer in QA:
+    if scorer == "contains":
         answer = extract_answer(text, "text") or text.strip() or None
         f1 = max((token_f1(answer or "", gold) for gold in golds), default=0.0)
         goods = [normalised(gold) for gold in golds]
-        if scorer == "exact":
-            return Score(answer, answer is not None and normalised(answer) in goods, f1)
         return Score(answer, any(good in normalised(text) for good in goods if good), f1)
     if scorer == "rouge":
         return Score(text.strip() or None, None, max((rouge_l(text, gold) for gold in golds), default=0.0))
@@ -67,7 +63,7 @@ def score(text: str, golds: Sequence[str], scorer: str) -> Score:
         answer = math_answer(text)
         hit = answer is not None and any(same_math(answer, gold) for gold in golds)
         return Score(answer, hit, float(hit))
-    own: Scoring = scorer  # type: ignore[assignment]  # SCORERS but for those above
+    own: Scoring = scorer  # type: ignore[assignment]  # the pipelines' own, but for those above
     answer = extract_answer(text, own)
     hit = any(right(answer, gold, own) for gold in golds)
     return Score(answer, hit, float(hit))

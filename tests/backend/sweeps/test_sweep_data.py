@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from backend.base.errors import OptionError, PromptError
 from backend.prompts.presets import load_preset
+from backend.prompts.scoring import SCORINGS
 from backend.prompts.template import QUESTION
 from backend.sweeps.datasets import FORMATS, Problem, read_problems, values_of
 from backend.sweeps.grid import shards_of
 from backend.sweeps.problems import judge_problems, pipeline_requests
 from backend.sweeps.read import parse_sweep
 from backend.sweeps.scoring import (
-    SCORERS,
     boxed,
     normalised,
     plain_math,
@@ -108,7 +108,6 @@ def test_a_formats_example_is_one() -> None:
     for name, known in FORMATS.items():
         problem = known.read(json.loads(known.example))
         assert problem.question, name
-        assert known.scorer in SCORERS
 
 
 def test_csv_and_parquet(tmp_path: Path) -> None:
@@ -260,9 +259,7 @@ def test_a_judges_problems_from_a_file(tmp_path: Path) -> None:
         ("It was Ada Lovelace, I think", ("the Ada Lovelace!",), "contains", True),
         ("It was Ada", ("Ada Lovelace", "Ada"), "contains", True),
         ("nobody", ("Ada",), "contains", False),
-        ("The answer is the Ada.", ("ada",), "exact", True),
-        ("The answer is Ada Lovelace.", ("ada",), "exact", False),
-        ("", ("ada",), "exact", False),
+        ("", ("ada",), "contains", False),
         ("we get $\\boxed{\\dfrac12}$", ("\\frac{1}{2}",), "math", True),
         ("we get 2", ("\\frac{1}{2}",), "math", False),
         ("no idea", ("1",), "math", False),
@@ -273,7 +270,7 @@ def test_answers_are_scored_as_the_papers_do(
 ) -> None:
     found = score(text, golds, scorer)
     assert found.correct is correct
-    if scorer not in ("contains", "exact"):
+    if scorer != "contains":
         assert found.value == correct
 
 
@@ -351,7 +348,10 @@ def test_the_last_closed_box_counts() -> None:
     assert boxed("none") is None
 
 
-@given(st.text(max_size=60), st.text(max_size=20), st.sampled_from([s for s in SCORERS if s != "code"]))
+SCORERS = sorted({*SCORINGS, *(known.scorer for known in FORMATS.values())} - {"code"})
+
+
+@given(st.text(max_size=60), st.text(max_size=20), st.sampled_from(SCORERS))
 def test_no_text_is_a_traceback(text: str, gold: str, scorer: str) -> None:
     found = score(text, (gold,), scorer)
     assert 0 <= found.value <= 1
