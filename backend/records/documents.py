@@ -154,9 +154,7 @@ class DocumentStudy(Saved):
         weights = self.arms[self.arm(label)].weights
         return next((a.label for a in self.arms if a.reference and a.weights == weights), None)
 
-    def recovered(
-        self, label: str, floor: str, ceiling: str, seed: int = 0
-    ) -> tuple[float, float, float] | None:
+    def recovered(self, label: str, floor: str, ceiling: str) -> tuple[float, float, float] | None:
         """How much of the gap between two arms' accuracies an arm closes, with its 95% interval (a bootstrap
         over questions, paired; the study's arms are read together, so Bonferroni over them); None where the
         two do not differ or were not asked alike."""
@@ -172,5 +170,5 @@ class DocumentStudy(Saved):
 
         accuracy, low, high = rows.mean(axis=1)
         return float((accuracy - low) / (high - low)), *bootstrap_interval(
-            gap_share, rows.shape[1], seed=seed, family=len(self.arms) - 2
+            gap_share, rows.shape[1], family=len(self.arms) - 2
         )

@@ -198,9 +198,9 @@ class Calibration:
     sets: NDArray[np.int64]
 
 
-def calibration(score: Numbers, safe: Booleans, groups: int = 8) -> Calibration:
+def calibration(score: Numbers, safe: Booleans) -> Calibration:
     """Does a score of 0.8 mean that 80% are safe?"""
-    parts = [p for p in np.array_split(np.argsort(score, kind="stable"), groups) if len(p)]
+    parts = [p for p in np.array_split(np.argsort(score, kind="stable"), 8) if len(p)]
     bounds = np.array([wilson(int(safe[p].sum()), len(p)) for p in parts])
     return Calibration(
         np.array([score[p].mean() for p in parts]),

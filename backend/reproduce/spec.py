@@ -189,7 +189,6 @@ class CostPlan:
     anchors: tuple[int, ...]
     lengths: tuple[int, ...]
     agents: tuple[int, ...] = (1,)
-    problems: int = 1
 
 
 @dataclass(frozen=True)

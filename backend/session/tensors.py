@@ -54,11 +54,11 @@ def tensor_bytes(streams: Mapping[str, Stream], record: RunRecord) -> int:
     return sum(t.numel() * t.element_size() for t in run_tensors(streams, record).values())
 
 
-def tensor_file(streams: Mapping[str, Stream], record: RunRecord, limit_bytes: int = TENSOR_BYTES) -> bytes:
+def tensor_file(streams: Mapping[str, Stream], record: RunRecord) -> bytes:
     """A run's tensors as the content of a safetensors file.
 
     Raises:
-        BudgetError: there are none (any more), or they take more than ``limit_bytes``.
+        BudgetError: there are none (any more), or they take more than ``TENSOR_BYTES``.
     """
     tensors = run_tensors(streams, record)
     if not tensors:
@@ -67,9 +67,9 @@ def tensor_file(streams: Mapping[str, Stream], record: RunRecord, limit_bytes: i
             "none of opened files. Run it again, or save it without tensors."
         )
     size = sum(t.numel() * t.element_size() for t in tensors.values())
-    if size > limit_bytes:
+    if size > TENSOR_BYTES:
         raise BudgetError(
-            f"The tensors of this run take {size / 2**20:,.1f} MiB; up to {limit_bytes / 2**20:,.0f} MiB "
+            f"The tensors of this run take {size / 2**20:,.1f} MiB; up to {TENSOR_BYTES / 2**20:,.0f} MiB "
             "are put into a bundle. Shorten the prompts, or save it without tensors."
         )
     metadata = {

@@ -65,6 +65,7 @@ from backend.records.run import REUSED
 from backend.studies.episodes import Turn, copied, entropy, levenshtein, repeated, right, turns
 
 SHIFTS = (1, 16, 64, 256, 1024)
+MOVED_TOKENS = 24  # tokens whose keys are moved
 LOG_BYTES = 1 << 30
 SAMPLING = (0.2, 0.95)  # temperature and top-p of the plan's reruns
 
@@ -301,20 +302,20 @@ class Pinned:
 
 
 @torch.inference_mode()
-def moved_keys(model: LoadedModel, tokens: int = 24) -> tuple[Moved, ...]:
+def moved_keys(model: LoadedModel) -> tuple[Moved, ...]:
     """Keys computed from position 0 on and moved, against keys computed where they are moved to."""
     engine = Engine(model)
-    ids = 5 + torch.randperm(model.info.vocabulary - 6, generator=torch.Generator().manual_seed(0))[:tokens]
-    batch = ids[None].to(model.device)
+    ids = 5 + torch.randperm(model.info.vocabulary - 6, generator=torch.Generator().manual_seed(0))
+    batch = ids[None, :MOVED_TOKENS].to(model.device)
 
     def keys(start: int) -> Tensor:
-        cache = model.new_cache(tokens)
-        engine.forward(batch, cache, positions=torch.arange(start, start + tokens))
+        cache = model.new_cache(MOVED_TOKENS)
+        engine.forward(batch, cache, positions=torch.arange(start, start + MOVED_TOKENS))
         return cache.keys[:, 0]
 
     at_start, out = keys(0), []
-    for shift in (s for s in SHIFTS if s + tokens <= model.info.context_tokens):
-        at_shift, turns_by = keys(shift), torch.full((tokens,), shift, device=model.device)
+    for shift in (s for s in SHIFTS if s + MOVED_TOKENS <= model.info.context_tokens):
+        at_shift, turns_by = keys(shift), torch.full((MOVED_TOKENS,), shift, device=model.device)
         apart = [
             float((rotate_layer(a, turns_by, rule).float() - b.float()).norm() / b.float().norm())
             for a, b, rule in zip(at_start, at_shift, model.rotation.layers, strict=True)

@@ -23,6 +23,8 @@ from backend.records.request import Decoding, MethodChoice
 from backend.session.prompt_run import own_context, read_prompt, take_answer
 from backend.session.request_state import RequestState, record_offsets
 
+LOG_BYTES = 4 << 30
+
 
 @dataclass(frozen=True)
 class Served:
@@ -52,16 +54,13 @@ class Server:
         model: runs all agents.
         pipeline: without tools.
         choice: the method with its options.
-        budget_bytes: what its log may hold.
 
     Raises:
         OptionError: the pipeline has tools, or an option is unknown.
         NotRelocatableError: the method cannot run on the model.
     """
 
-    def __init__(
-        self, model: LoadedModel, pipeline: Pipeline, choice: MethodChoice, budget_bytes: int = 4 << 30
-    ) -> None:
+    def __init__(self, model: LoadedModel, pipeline: Pipeline, choice: MethodChoice) -> None:
         if any(agent.tool for agent in pipeline.agents):
             raise OptionError(
                 f"{pipeline.name} has agents with tools, which a whole request is not timed with. Choose a "
@@ -74,9 +73,9 @@ class Server:
             raise NotRelocatableError(
                 f"{cls.title} cannot run on {model.info.name}. {reason}", field="methods"
             )
-        self.model, self.engine, self.pipeline, self.choice = model, Engine(model), pipeline, choice
+        self.model, self.engine, self.pipeline = model, Engine(model), pipeline
         self.method = cls(self.options)
-        self.log = SampleLog("latency", budget_bytes)
+        self.log = SampleLog("latency", LOG_BYTES)
 
     def serve(self, example: Example, longest: int | None = None) -> Served:
         """Serve one request.

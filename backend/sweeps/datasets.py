@@ -163,13 +163,13 @@ def _summary(row: Mapping[str, Any], text: str) -> Problem:
     return Problem("\n\n".join(filter(None, articles)), golds, documents)
 
 
-def with_examples(problems: Sequence[Problem], count: int = EXAMPLES) -> list[Problem]:
+def with_examples(problems: Sequence[Problem]) -> list[Problem]:
     """Those without documents get others, those behind them in turn, as examples: never the same text."""
 
     def behind(at: int) -> Iterator[Problem]:
-        steps = range(1, min(len(problems), 4 * count))  # no further: a file may hold one text many times
+        steps = range(1, min(len(problems), 4 * EXAMPLES))  # no further: a file may hold one text many times
         others = (problems[(at + step) % len(problems)] for step in steps)
-        return islice((other for other in others if other.question != problems[at].question), count)
+        return islice((other for other in others if other.question != problems[at].question), EXAMPLES)
 
     return [
         problem if problem.documents else replace(

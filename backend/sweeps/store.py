@@ -176,22 +176,16 @@ class SweepStore:
         """Keys of all rows."""
         return {key for (key,) in self._read("SELECT key FROM rows", ())}
 
-    def add(self, problem: Finished) -> int:
-        """Write a problem's rows, all or none; those that are there already are left as they are.
-
-        Returns:
-            How many were new.
-        """
+    def add(self, problem: Finished) -> None:
+        """Write a problem's rows, all or none; those that are there already are left as they are."""
         names, marks = ", ".join(COLUMNS), ", ".join("?" * len(COLUMNS))
         try:
             with self._alone() as execute:
-                before = self.connection.total_changes
                 for row in problem.rows:
                     execute(
                         f"INSERT INTO rows ({names}) VALUES ({marks}) ON CONFLICT (key) DO NOTHING",
                         row.values,
                     )
-                new = self.connection.total_changes - before
                 if problem.memo_text is not None:
                     execute(
                         "INSERT INTO memos VALUES (?, ?) ON CONFLICT (unit) DO NOTHING",
@@ -199,7 +193,6 @@ class SweepStore:
                     )
         except sqlite3.OperationalError as error:  # a full disk, a file that is locked for too long
             raise self._failed("written", error) from None
-        return new
 
     def memo(self, unit: str) -> Any:
         """What was kept of a finished problem; None if nothing was."""

@@ -25,7 +25,7 @@ from backend.base.errors import PromptError
 from backend.base.text import check_text, common_prefix, show
 from backend.cache.kv_cache import KVSegment
 from backend.cache.samples import Sample
-from backend.prompts.agent import MAX_NEW_TOKENS, Agent
+from backend.prompts.agent import Agent
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import MAX_REQUEST_FILE_BYTES, read_text
 from backend.prompts.template import QUESTION
@@ -37,6 +37,7 @@ from backend.session.streams import Stream
 
 _EXAMPLE = '{"request": "17", "agent": "Solver", "question": "...", "prompt": "...", "response": "..."}'
 _FIELDS = ("request", "agent", "prompt")
+ANSWER_TOKENS = 256  # that each agent may write when it is replayed
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,8 @@ class _Call:
     response: str
 
 
-def read_trace(path: Path, max_new_tokens: int = 256) -> tuple[Pipeline, list[TracedRequest]]:
+def read_trace(path: Path) -> tuple[Pipeline, list[TracedRequest]]:
     """A trace's pipeline and requests.
-
-    Args:
-        max_new_tokens: what each agent may write when it is replayed.
 
     Raises:
         PromptError: with the line that cannot be used.
@@ -92,8 +90,7 @@ def read_trace(path: Path, max_new_tokens: int = 256) -> tuple[Pipeline, list[Tr
         recorded = {n: call.response for n, call in enumerate(calls, 1) if call.response}
         traced.append(TracedRequest({QUESTION: calls[0].question}, recorded))
     assert templates is not None
-    tokens = min(max_new_tokens, MAX_NEW_TOKENS)
-    agents = tuple(Agent(n, names[n - 1], "", template, tokens) for n, template in enumerate(templates, 1))
+    agents = tuple(Agent(n, names[n - 1], "", text, ANSWER_TOKENS) for n, text in enumerate(templates, 1))
     name = re.sub(r"[^a-z0-9]+", "-", path.stem.casefold()).strip("-") or "trace"
     return Pipeline(name, path.stem, f"Replayed from {path.name}.", agents, scoring="none"), traced
 

@@ -20,7 +20,7 @@ from backend.judge.judge_lab import JudgeLab
 from backend.model.load import LoadedModel
 from backend.records.events import RunDone
 from backend.records.judge import JudgeProblem
-from backend.records.request import MethodChoice, RunRequest
+from backend.records.request import Decoding, MethodChoice, RunRequest
 from backend.records.run import RunRecord
 from backend.records.sweep import Count
 from backend.sweeps.grid import shards_of
@@ -213,13 +213,14 @@ def test_a_trace_is_replayed_on_what_was_recorded(tmp_path: Path, tiny_model: Lo
         ]
     path = tmp_path / "trace.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    pipeline, requests = read_trace(path, max_new_tokens=4)
+    pipeline, requests = read_trace(path)
     session = TraceSession(tiny_model)
     tokens = tiny_model.tokens
     for asked in requests:
         session.recorded = asked.recorded
         methods = (MethodChoice("dense"), MethodChoice("naive"))
-        *_, last = session.run(RunRequest(pipeline, dict(asked.values), methods, probe_offsets=False))
+        request = RunRequest(pipeline, dict(asked.values), methods, decoding=Decoding(4), probe_offsets=False)
+        *_, last = session.run(request)
         assert isinstance(last, RunDone)
         prompt = next(p for p in last.record.prompts if p.agent == 2)
         [copied] = [s for s in prompt.spans if s.name == "agent_1_current"]

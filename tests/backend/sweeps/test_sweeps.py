@@ -185,8 +185,8 @@ def small_rows() -> tuple[Shard, list[PlannedRow]]:
 def test_rows_are_written_once_and_never_changed(tmp_path: Path) -> None:
     _, slots = small_rows()
     with SweepStore(tmp_path / "a.sqlite") as store:
-        assert store.add(Finished("u", (row(slots[0]), row(slots[1])), {"a": 1})) == 2
-        assert store.add(Finished("u", (row(slots[1], answer="other"), row(slots[2])), {"a": 2})) == 1
+        store.add(Finished("u", (row(slots[0]), row(slots[1])), {"a": 1}))
+        store.add(Finished("u", (row(slots[1], answer="other"), row(slots[2])), {"a": 2}))
         assert store.memo("u") == {"a": 1}
         assert store.memo("v") is None
         found = {r.key: r for r in store.rows()}
@@ -204,7 +204,8 @@ def test_a_problem_is_whole_or_not_there(tmp_path: Path) -> None:
         with pytest.raises(sqlite3.IntegrityError):
             store.add(Finished("u", (row(slots[0]), row(slots[1], state=None))))
         assert store.keys() == set()
-        assert store.add(Finished("u", (row(slots[0]),))) == 1
+        store.add(Finished("u", (row(slots[0]),)))
+        assert len(store.keys()) == 1
 
 
 def test_two_processes_on_one_file_write_each_row_once(tmp_path: Path) -> None:
