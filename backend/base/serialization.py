@@ -155,7 +155,8 @@ def decode(kind: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     """The inverse of :func:`encode`, guided by type hints.
 
     Every value must have its field's type, down to the leaves: figures write numbers without escaping, so a
-    text in a number's place would reach the page as it is.
+    text in a number's place would reach the page as it is. Fields that a class had once and lists as ``gone``
+    are left out.
 
     Raises:
         TypeError: a value of another type, or a field that the class does not have.
@@ -166,14 +167,15 @@ def decode(kind: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     if origin in (typing.Union, types.UnionType):
         return _decode_one_of(args, value, arrays)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        hints = _hints(kind)
-        return kind(**{k: decode(hints[k], v, arrays) for k, v in _require(dict, value).items()})
+        hints, gone = _hints(kind), getattr(kind, "gone", ())
+        items = _require(dict, value).items()
+        return kind(**{k: decode(hints[k], v, arrays) for k, v in items if k not in gone})
     if origin is np.ndarray:
         return _decode_array(args[-1], value, arrays)
     if origin is tuple:
-        items = _require(list, value)
-        kinds = [args[0]] * len(items) if args[-1] is Ellipsis or len(args) == 1 else args
-        return tuple(decode(k, v, arrays) for k, v in zip(kinds, items, strict=True))
+        values = _require(list, value)
+        kinds = [args[0]] * len(values) if args[-1] is Ellipsis or len(args) == 1 else args
+        return tuple(decode(k, v, arrays) for k, v in zip(kinds, values, strict=True))
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         return {k: decode(args[1], v, arrays) for k, v in _require(dict, value).items()}
     if origin is typing.Literal:

@@ -103,7 +103,6 @@ def outcome_of(
     else:
         consistent = None if dense_selected is None else selected == dense_selected
     near = [r.outcome.fidelity for r in readings if r.outcome.fidelity is not None]
-    parted = [f.margin for f in near if f.margin is not None]
     parts: dict[str, float] = {}
     for reading in readings:
         for part, spent in reading.outcome.timing.parts_ms.items():
@@ -134,7 +133,6 @@ def outcome_of(
         else slots is not None and selection_right(slots, best, request.criterion),
         consistent=consistent,
         same_answer=answer == dense_answer,
-        same_text=all(r.outcome.text == d.outcome.text for r, d in zip(readings, dense, strict=True)),
         blocks=sum(r.blocks for r in readings),
         reused_blocks=sum(r.reused_blocks for r in readings),
         prompt_tokens=sum(r.prompt_tokens for r in readings),
@@ -142,7 +140,6 @@ def outcome_of(
         forwarded_tokens=sum(r.outcome.timing.forwarded_tokens for r in readings),
         margin=_least(r.margin for r in readings),
         dense_margin=_least(r.margin for r in dense),
-        parted_margin=_least(parted),
         floor=max((f.floor for f in near), default=0.0),
         near_tie=consistent is False and all(near_tie(r, d) for r, d in changed) and bool(changed),
         twin=selected != dense_selected and bool(named[0]) and named[0] == named[1],

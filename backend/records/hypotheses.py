@@ -128,20 +128,18 @@ class LiveStep:
 
     Attributes:
         exact_tokens, grafted_tokens: copied behind the same beginning, and otherwise.
-        repeated_tokens: that stand in a run which some earlier prompt had too, of the shortest segment's
-            length: what a cache of texts would find (naive prompt cache), without saving anything.
         skipped: the plan's FLOP proxy, attention matmuls left out: tokens x layers x heads x head_dim, as a
             share.
         match_ms: part of ``ttft_ms``. ``correct``: None before the episode's last turn.
     """
 
+    gone = ("repeated_tokens",)
     episode: int
     method: str
     turn: int
     prompt_tokens: int
     exact_tokens: int
     grafted_tokens: int
-    repeated_tokens: int
     skipped: float
     state: str
     match_ms: float

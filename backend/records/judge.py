@@ -232,7 +232,6 @@ class JudgeOutcome:
         blocks, reused_blocks: candidates in the prompt, and those of them copied whole (the paper's reuse
             rate). ``prompt_tokens``, ``reused_tokens``, ``forwarded_tokens``: of the prompts.
         margin: top-2 logit gap at the token that names the selection; ``dense_margin`` dense's own there.
-        parted_margin: dense's gap at the first token that this method writes otherwise; None when none is.
         floor: largest logit difference of dense against dense computed otherwise.
         near_tie: the selection differs from dense's where rounding alone could have changed dense's.
         twin: it differs, but names candidates with the very texts that dense's names.
@@ -244,6 +243,7 @@ class JudgeOutcome:
             earlier versions.
     """
 
+    gone = ("same_text", "parted_margin")
     problem: int
     order: str
     layout: tuple[int, ...]
@@ -257,7 +257,6 @@ class JudgeOutcome:
     selection_right: bool | None
     consistent: bool | None
     same_answer: bool
-    same_text: bool
     blocks: int
     reused_blocks: int
     prompt_tokens: int
@@ -265,7 +264,6 @@ class JudgeOutcome:
     forwarded_tokens: int
     margin: float | None
     dense_margin: float | None
-    parted_margin: float | None
     floor: float
     near_tie: bool
     twin: bool

@@ -69,17 +69,6 @@ def copied(plan: Plan, total: int) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
-def repeated(ids: Sequence[int], earlier: set[tuple[int, ...]], size: int) -> int:
-    """Tokens that stand in a run of ``size`` which ``earlier`` holds; adds the prompt's own runs to it."""
-    covered = np.zeros(len(ids), dtype=bool)
-    grams = [tuple(ids[at : at + size]) for at in range(len(ids) - size + 1)]
-    for at, gram in enumerate(grams):
-        if gram in earlier:
-            covered[at : at + size] = True
-    earlier.update(grams)
-    return int(covered.sum())
-
-
 def right(text: str, expected: str | None) -> bool:
     """Did the episode end with the known answer?"""
     answer = extract_answer(text, "text") if (find_action(text) or "").lower().startswith("finish") else None

@@ -10,7 +10,7 @@ decoding. Pinned: dense's turns are read again under every setting of the grid, 
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations, groupby
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ from backend.records.hypotheses import (
 )
 from backend.records.request import Decoding, MethodChoice
 from backend.records.run import REUSED
-from backend.studies.episodes import Turn, copied, entropy, levenshtein, repeated, right, turns
+from backend.studies.episodes import Turn, copied, entropy, levenshtein, right, turns
 
 SHIFTS = (1, 16, 64, 256, 1024)
 MOVED_TOKENS = 24  # tokens whose keys are moved
@@ -117,12 +117,11 @@ def _options(choice: MethodChoice, request: HypothesesRequest) -> Options:
 
 @dataclass
 class Runner:
-    """A free-running method with its log; ``grams``: the token runs that it has read."""
+    """A free-running method with its log."""
 
     label: str
     method: Method
     log: SampleLog
-    grams: set[tuple[int, ...]] = field(default_factory=set)
 
 
 class Bench:
@@ -163,8 +162,7 @@ class Bench:
             skipped = int((turn.prefill.actions == REUSED).sum()) / (info.layers * len(ids))
             out.append(
                 LiveStep(
-                    number, runner.label, turn.number, len(ids), exact, grafted,
-                    repeated(ids, runner.grams, self.pinned.minimum_tokens), skipped, plan.state,
+                    number, runner.label, turn.number, len(ids), exact, grafted, skipped, plan.state,
                     turn.clock.parts.get("match", 0.0), sum(turn.clock.parts.values()), turn.decode_ms,
                     right(turn.text, example.answer) if turn.last else None,
                 )
@@ -194,7 +192,6 @@ class Pinned:
         self.dense = method_class("dense")(make_options("dense", {}))
         self.settings = settings_of(request.grid)
         self.common = SegmentsOptions(**request.common)
-        self.minimum_tokens = self.common.minimum_tokens
         self.keepers: dict[tuple[Any, ...], SegmentsMethod] = {}  # one store for settings that store alike
         self.methods = {setting: self._method(setting) for setting in self.settings}
 

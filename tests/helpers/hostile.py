@@ -147,8 +147,8 @@ def judged() -> tuple[Judged, JudgeTable, tuple[Counted, ...]]:
     def outcome(method: str, order: str, selected: tuple[int, ...] | None, **changes: Any) -> JudgeOutcome:
         found = JudgeOutcome(
             1, order, (1, 2), method, "dense" if method == "dense" else "reused", selected, selected, "1",
-            "no number", True, True, None if method == "dense" else selected == (1,), selected == (1,), True,
-            4, 3, 90, 60, 30, 0.5, 0.4, 0.3, 1e-5, method == "kvcomm", False, 0.1, 0.1, 3.0, {"match": 1.0},
+            "no number", True, True, None if method == "dense" else selected == (1,), selected == (1,),
+            4, 3, 90, 60, 30, 0.5, 0.4, 1e-5, method == "kvcomm", False, 0.1, 0.1, 3.0, {"match": 1.0},
             "The answer is 1",
         )  # fmt: skip
         return replace(found, **changes)

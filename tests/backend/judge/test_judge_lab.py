@@ -542,7 +542,7 @@ def plain(rows: Sequence[JudgedProblem]) -> list[Any]:
                 for v in (o.margin, o.dense_margin, o.kl_first, o.kl_mean, o.first_margin, *o.entropies)
             )
             same = replace(
-                o, ttft_ms=0, parts_ms={}, floor=0, parted_margin=None, margin=None, dense_margin=None,
+                o, ttft_ms=0, parts_ms={}, floor=0, margin=None, dense_margin=None,
                 kl_first=0, kl_mean=0, first_margin=None, entropies=(),
             )  # fmt: skip
             out.append((row.key, row.problem, same, near))

@@ -188,10 +188,10 @@ def outcome(order: str, layout: tuple[int, ...], method: str, **changes: Any) ->
     usual: dict[str, Any] = {
         "problem": 1, "order": order, "layout": layout, "method": method, "state": "reused", "slots": (1,),
         "selected": (layout[0],), "answer": "7", "failure": "", "correct": True, "selection_right": True,
-        "consistent": True, "same_answer": True, "same_text": True, "blocks": 3, "reused_blocks": 3,
+        "consistent": True, "same_answer": True, "blocks": 3, "reused_blocks": 3,
         "prompt_tokens": 100, "reused_tokens": 90, "forwarded_tokens": 10, "margin": 2.0,
         "dense_margin": 2.0,
-        "parted_margin": None, "floor": 1e-5, "near_tie": False, "twin": False, "kl_first": 0.0,
+        "floor": 1e-5, "near_tie": False, "twin": False, "kl_first": 0.0,
         "kl_mean": 0.0,
         "ttft_ms": 5.0, "parts_ms": {}, "text": "",
     }  # fmt: skip
