@@ -1,7 +1,7 @@
 """What a run is asked: a pipeline, its values, and the methods. Frozen and free of torch."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from backend.base.ranges import SEEDS
@@ -100,6 +100,11 @@ class RunRequest:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pipeline", self.pipeline.unrolled)
+
+    def decoding_of(self, agent: int) -> Decoding:
+        """How an agent's text is generated: no longer than its own limit."""
+        limit = self.pipeline.agent(agent).max_new_tokens
+        return replace(self.decoding, max_new_tokens=min(self.decoding.max_new_tokens, limit))
 
 
 #: All controls of a comparison, by key.

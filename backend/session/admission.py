@@ -36,7 +36,9 @@ class Admission:
             check_gate(request.gate, session.engine_of(request, request.pipeline.final).model.info)
         for agent in request.pipeline.order:
             length = session.model.count_tokens(request.pipeline, agent, values)
-            session.engine_of(request, agent).check_room(length, session.answer_limit(request, agent), agent)
+            session.engine_of(request, agent).check_room(
+                length, request.decoding_of(agent).max_new_tokens, agent
+            )
         self._check_budget(request, values, len(choices), rows)
         runs: list[MethodRun] = []
         states: dict[int, RequestState] = {}
@@ -100,7 +102,7 @@ class Admission:
         """The most tokens that an agent's prompt can have: its own now, and the answers that it reads."""
         session = self.session
         answers = [
-            session.answer_limit(request, writer)
+            request.decoding_of(writer).max_new_tokens
             for writer, reader in request.pipeline.edges
             if reader == agent
         ]

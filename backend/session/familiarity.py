@@ -127,7 +127,8 @@ def typed_outlook(session: Workspace, request: RunRequest) -> Outlook | None:
     if seconds > MOST_SECONDS:
         return None
     first = prompts[:1] if calibration is not None and _is_whole(prompts) else []
-    seconds += sum(len(p.ids) * by_token + session.answer_limit(request, p.agent) * by_step for p in first)
+    for prompt in first:
+        seconds += len(prompt.ids) * by_token + request.decoding_of(prompt.agent).max_new_tokens * by_step
     if seconds > MOST_SECONDS:
         first = []
 
@@ -164,7 +165,7 @@ def _answer_nats(
     """(answer tokens,) nats of dense's answer to a prompt; other work may run between two of its tokens."""
     engine = Engine(session.engine_of(request, prompt.agent).model)
     prefill = engine.execute(prompt, dense_plan(prompt, "familiarity"), Clock())
-    decoding = Decoding(session.answer_limit(request, prompt.agent))
+    decoding = Decoding(request.decoding_of(prompt.agent).max_new_tokens)
     (decoded,) = yield from engine.decode_steps([prefill], decoding, scheduler=session.scheduler)
     return surprisals(engine.model, prompt.ids, decoded.ids)[1]
 

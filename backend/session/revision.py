@@ -33,7 +33,7 @@ from backend.methods.patched import patched
 from backend.methods.plan import Plan, Reuse, plan_key
 from backend.methods.registry import make_options, method_class
 from backend.records.events import Progress
-from backend.records.request import Decoding, MethodChoice, RunRequest
+from backend.records.request import MethodChoice, RunRequest
 from backend.records.run import COMPUTED, CORRECTED, REUSED, AttentionProbe, Outcome, RunRecord
 from backend.session.admission import Admission
 from backend.session.dense_reading import DenseReading, PlanResult
@@ -334,10 +334,10 @@ class _Revision:
         """Let rows answer, those of one agent as one batch."""
         for agent in dict.fromkeys(row.context.prompt.agent for row in rows):
             agent_rows = [row for row in rows if row.context.prompt.agent == agent]
-            limit = self.session.answer_limit(self.request, agent)
-            decoding: Decoding = replace(self.request.decoding, max_new_tokens=limit)
             steps = self._engine(agent).decode_steps(
-                [row.prefill for row in agent_rows], decoding, context=own_context(agent)
+                [row.prefill for row in agent_rows],
+                self.request.decoding_of(agent),
+                context=own_context(agent),
             )
             for row, decoded in zip(agent_rows, drain(stoppable(steps, self.cancel, STOPPED)), strict=True):
                 row.decoded = self.reading.decoded[self._key(row)] = decoded

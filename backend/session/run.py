@@ -174,7 +174,7 @@ class Run:
         request = self.request
         context = run.state.context(agent)
         engine = self.session.engine_of(request, agent)
-        engine.check_room(len(context.prompt.ids), self.session.answer_limit(request, agent), agent)
+        engine.check_room(len(context.prompt.ids), request.decoding_of(agent).max_new_tokens, agent)
         charged = run.method.shares_texts
         clock = (run.clock if charged else None) or engine.clock()
         run.clock = None
@@ -210,13 +210,12 @@ class Run:
     def _decode_batch(self, rows: list[PromptRun]) -> Generator[Event, None, float]:
         request, session = self.request, self.session
         agent = rows[0].context.prompt.agent
-        decoding = replace(request.decoding, max_new_tokens=self.session.answer_limit(request, agent))
         for row in rows:
             row.run.state.charge(row.context)
         start = time.perf_counter()
         steps = self.session.engine_of(request, agent).decode_steps(
             [r.prefill for r in rows],
-            decoding,
+            request.decoding_of(agent),
             context=own_context(agent),
             keep_logits=request.mode == "pinned",
             scheduler=session.scheduler,

@@ -10,7 +10,6 @@ interval.
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from backend.base.clock import Clock
 from backend.base.errors import OptionError
@@ -59,8 +58,7 @@ def shadow_checks(
     dense_texts: dict[tuple[int, ...], str] = {}
     if request.mode == "pinned":
         dense_texts[rows[0].context.prompt.ids] = outcomes[0].text
-    limit = request.pipeline.agent(outcomes[0].agent).max_new_tokens
-    decoding = replace(request.decoding, max_new_tokens=min(limit, request.decoding.max_new_tokens))
+    decoding = request.decoding_of(outcomes[0].agent)
     out = []
     for row, outcome in zip(rows, outcomes, strict=True):
         if row.run.choice.reference:

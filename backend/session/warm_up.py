@@ -142,18 +142,16 @@ class WarmUp:
                 state.start(request.pipeline.check_values(example.values))
             for agent in request.pipeline.order:
                 engine, prefills = self.session.engine_of(request, agent), []
+                decoding = request.decoding_of(agent)
                 for state, history in zip(states, histories, strict=True):
                     yield None
                     stop_if(cancel)
                     context = state.context(agent)
-                    engine.check_room(
-                        len(context.prompt.ids), self.session.answer_limit(request, agent), agent
-                    )
+                    engine.check_room(len(context.prompt.ids), decoding.max_new_tokens, agent)
                     prefill = read_densely(engine, context, "warm-up")
                     record_offsets(context, prefill.cache, engine)
                     history.append(context)
                     prefills.append(prefill)
-                decoding = replace(request.decoding, max_new_tokens=self.session.answer_limit(request, agent))
                 steps = engine.decode_steps(
                     prefills, decoding, context=own_context(agent), scheduler=self.session.scheduler
                 )

@@ -112,10 +112,6 @@ class Workspace:
         self.streams[key] = stream
         return stream
 
-    def answer_limit(self, request: RunRequest, agent: int) -> int:
-        """The most tokens that an agent may answer."""
-        return min(request.decoding.max_new_tokens, request.pipeline.agent(agent).max_new_tokens)
-
     def finish(self, rows: list[PromptRun]) -> None:
         """Called with the rows of an agent that has answered under every method; keeps none here."""
 

@@ -77,10 +77,9 @@ def blame(
     engine = session.engine_of(request.run, request.agent)
     context, used, past = _replayed(session, request, engine)
     dense = read_densely(engine, context, "to be compared with")
-    limit = session.answer_limit(request.run, request.agent)
     mixed = Mixed(
         engine, context.prompt, dense, used, past.answers[request.agent],
-        replace(request.run.decoding, max_new_tokens=limit), request.run.pipeline.scoring,
+        request.run.decoding_of(request.agent), request.run.pipeline.scoring,
     )  # fmt: skip
     yield from Search(mixed, request, session.budget_bytes, cancel).events(began)
 

@@ -149,7 +149,7 @@ class Handlers:
         request = forms.read_request(form, state_of(visit).example)
         limit = self.lab.model.info.context_tokens
         for agent, tokens in self._count(forms.read_pipeline(form), form).items():
-            answer_tokens = min(request.decoding.max_new_tokens, request.pipeline.agent(agent).max_new_tokens)
+            answer_tokens = request.decoding_of(agent).max_new_tokens
             if tokens + answer_tokens > limit:
                 longest = max(request.values, key=lambda name: len(request.values[name]), default="")
                 message = text.TOO_LONG.format(
