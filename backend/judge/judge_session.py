@@ -11,6 +11,7 @@ from backend.cache.samples import Sample
 from backend.records.events import PROMPTS_READ, Event, RunDone
 from backend.records.request import REFERENCE, MethodChoice, RunRequest
 from backend.records.run import RunRecord
+from backend.session.admission import prepare
 from backend.session.prompt_run import read_densely
 from backend.session.request_state import RequestState, record_offsets
 from backend.session.session import LabSession
@@ -84,7 +85,7 @@ class JudgeSession(LabSession):
     def learn(self, request: RunRequest, texts: Mapping[str, SlotText]) -> None:
         """Let the pools see a request: dense reads its prompt, and nobody answers."""
         self.texts = texts
-        runs, values = self.admission.prepare(replace(request, methods=(MethodChoice(REFERENCE),)))
+        runs, values = prepare(self, replace(request, methods=(MethodChoice(REFERENCE),)))
         [run] = runs
         run.state.start(values)
         context = run.state.context(request.pipeline.final)

@@ -35,7 +35,7 @@ from backend.methods.registry import make_options, method_class
 from backend.records.events import Progress
 from backend.records.request import MethodChoice, RunRequest
 from backend.records.run import COMPUTED, CORRECTED, REUSED, AttentionProbe, Outcome, RunRecord
-from backend.session.admission import Admission
+from backend.session.admission import choices_of
 from backend.session.dense_reading import DenseReading, PlanResult
 from backend.session.outcomes import Forced, attention_of, cache_distance, outcome_of, same_request_notes
 from backend.session.pool_views import pool_views
@@ -85,7 +85,7 @@ def revise(
         RunCancelled: ``cancel`` was set.
     """
     start = time.perf_counter()
-    (dense, _), *choices = Admission(session).choices(request)
+    (dense, _), *choices = choices_of(session, request)
     stream = session.streams.get(stream_key(request, dense))
     past = past_of(session.streams, record)
     if stream is None or past is None or replace(record.request, methods=request.methods) != request:

@@ -18,7 +18,7 @@ from backend.records.familiarity import AgentSurprisal
 from backend.records.prompt import Prompt
 from backend.records.request import RunRequest
 from backend.records.run import AttentionProbe, OffsetProbe, Outcome, RunRecord, ShadowCheck, ToolUse
-from backend.session.admission import Admission
+from backend.session.admission import prepare
 from backend.session.familiarity import agent_surprisal, run_familiarity
 from backend.session.outcomes import attention_of, outcomes_of, same_request_notes
 from backend.session.pool_views import pool_views
@@ -48,12 +48,11 @@ class Run:
     def __init__(
         self,
         session: Workspace,
-        admission: Admission,
         request: RunRequest,
         cancel: threading.Event | None,
         small: bool = False,
     ) -> None:
-        self.session, self.admission = session, admission
+        self.session = session
         self.request, self.cancel, self.small = request, cancel, small
         self.concurrent = False  # whether another run was at work meanwhile
         self.contexts: dict[str, list[PromptInContext]] = {}  # by a method's label, in running order
@@ -69,7 +68,7 @@ class Run:
     def events(self, ends: Callable[[Outcome], bool] | None = None) -> Generator[Event, None, None]:
         """The run's events, ending with the record; see :meth:`backend.session.session.LabSession.run`."""
         start, request = time.perf_counter(), self.request
-        runs, values = self.admission.prepare(request)
+        runs, values = prepare(self.session, request)
         self.contexts = {run.choice.label: [] for run in runs}
         finished = False
         try:

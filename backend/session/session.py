@@ -21,7 +21,6 @@ from backend.records.events import Event, Progress
 from backend.records.pools import PoolState
 from backend.records.request import RunRequest
 from backend.records.run import Outcome, RunRecord
-from backend.session.admission import Admission
 from backend.session.estimate import Estimate, estimate
 from backend.session.revision import Revised, revise
 from backend.session.run import Run
@@ -37,14 +36,9 @@ class LabSession(Workspace):
     and decode in one batch. What they are made of: :class:`backend.session.workspace.Workspace`."""
 
     @property
-    def admission(self) -> Admission:
-        """Checks requests, and makes room for them."""
-        return Admission(self)
-
-    @property
     def warming(self) -> WarmUp:
         """Fills the pools."""
-        return WarmUp(self, self.admission)
+        return WarmUp(self)
 
     def run(
         self,
@@ -66,9 +60,7 @@ class LabSession(Workspace):
             RunCancelled: ``cancel`` was set.
         """
         self.rate.ask()
-        work = self._with_retry(
-            lambda small: Run(self, self.admission, request, cancel, small).events(ends), AGAIN
-        )
+        work = self._with_retry(lambda small: Run(self, request, cancel, small).events(ends), AGAIN)
         yield from self.scheduler.by_turns(work)
 
     def revise(

@@ -11,7 +11,7 @@ from backend.cache.samples import PromptInContext
 from backend.prompts.presets import Example
 from backend.records.events import Event, Progress
 from backend.records.request import REFERENCE, MethodChoice, RunRequest
-from backend.session.admission import Admission
+from backend.session.admission import prepare
 from backend.session.prompt_run import own_context, read_densely, take_answer
 from backend.session.request_state import record_offsets
 from backend.session.run import Run
@@ -28,11 +28,10 @@ class WarmUp:
 
     Args:
         session: whose pools they are.
-        admission: checks the requests.
     """
 
-    def __init__(self, session: Workspace, admission: Admission) -> None:
-        self.session, self.admission = session, admission
+    def __init__(self, session: Workspace) -> None:
+        self.session = session
 
     def warm_up_is_cached(self, request: RunRequest, examples: Sequence[Example]) -> bool:
         """Whether a shared warm-up with these examples would find them computed."""
@@ -74,7 +73,7 @@ class WarmUp:
                     f"Warming up with request {number + 1} of {len(examples)}", number, len(examples)
                 )
                 warming = replace(bare, values=dict(example.values))
-                drain(Run(self.session, self.admission, warming, cancel, small).events())
+                drain(Run(self.session, warming, cancel, small).events())
             return
         batch = 1 if small else WARM_BATCH
         for at in range(0, len(examples), batch):
@@ -130,9 +129,8 @@ class WarmUp:
         self, request: RunRequest, examples: Sequence[Example], cancel: threading.Event | None
     ) -> Generator[object, None, None]:
         """Dense over several requests at once, into the pinned stream's history; yields at each step."""
-        runs, _ = self.admission.prepare(
-            replace(request, values=dict(examples[0].values), methods=(DENSE,)), len(examples)
-        )
+        first = replace(request, values=dict(examples[0].values), methods=(DENSE,))
+        runs, _ = prepare(self.session, first, len(examples))
         stream = runs[0].stream
         states = [self.session.request_state(request, stream) for _ in examples]
         histories: list[list[PromptInContext]] = [[] for _ in examples]
