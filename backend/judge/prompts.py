@@ -22,7 +22,7 @@ from backend.prompts.scoring import Scoring, extract_answer, extract_number, rig
 from backend.prompts.tasks.arithmetic import Problem
 from backend.prompts.tasks.judging import ROLES, judgement
 from backend.prompts.tasks.phrases import phrases
-from backend.records.judge import JudgeProblem, Protocol, Regime
+from backend.records.judge import ANSWER_TOKENS, CANDIDATE_TOKENS, JudgeProblem, Protocol, Regime
 
 TASK = "\nThe task is: {user_question}"
 SETS = ("all", "closest", "majority")  # criteria under which several may be selected
@@ -45,7 +45,9 @@ class Wording:
 WORDINGS = {name: Wording(**fields) for name, fields in vars(phrases("judge_wordings")).items()}
 
 
-def execution_pipeline(regime: Regime, count: int, wording: str = "embedded", tokens: int = 96) -> Pipeline:
+def execution_pipeline(
+    regime: Regime, count: int, wording: str = "embedded", tokens: int = CANDIDATE_TOKENS
+) -> Pipeline:
     """``count`` execution agents with one role: each for itself, or each reading those before it."""
     words = WORDINGS[wording]
     agents = []
@@ -59,7 +61,7 @@ def execution_pipeline(regime: Regime, count: int, wording: str = "embedded", to
 
 
 def judge_pipeline(
-    protocol: Protocol, criterion: str, count: int, wording: str = "embedded", tokens: int = 160
+    protocol: Protocol, criterion: str, count: int, wording: str = "embedded", tokens: int = ANSWER_TOKENS
 ) -> Pipeline:
     """A judge over ``count`` slots, placeholders ``candidate_1``, ..., whoever's text stands there."""
     words = WORDINGS[wording]

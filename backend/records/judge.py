@@ -190,7 +190,7 @@ class JudgeRequest:
     orders: tuple[Order, ...] = (Order(), Order("shuffle", 0))
     methods: tuple[MethodChoice, ...] = ()
     sampling: Decoding = SAMPLING
-    max_new_tokens: int = 160
+    max_new_tokens: int = ANSWER_TOKENS
     judge: str = "embedded"
     agents: str = "embedded"
     wording: str = "embedded"

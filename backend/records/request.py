@@ -54,11 +54,11 @@ class Decoding:
         usage="The longest answer, in tokens; else as the scenario says.",
     )  # fmt: skip
     temperature: float = control(
-        0.0, "Temperature (0: greedy)", called="The temperature", limits=(0.0, 5.0), step=0.1,
+        0.0, "Temperature (0: greedy)", called="The temperature", limits=(0, 5), step=0.1,
         usage="0 is greedy.",
     )  # fmt: skip
     top_p: float = control(
-        1.0, "Top-p", called="Top-p", limits=(0.01, 1.0), step=0.05,
+        1.0, "Top-p", called="Top-p", limits=(0.01, 1), step=0.05,
         usage="Share of probability that is sampled from.",
     )  # fmt: skip
     seed: int = control(0, "Seed", called="The seed", limits=SEEDS, usage="Of sampling.")

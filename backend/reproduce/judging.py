@@ -17,7 +17,7 @@ from backend.judge.judge_lab import JudgeLab
 from backend.methods.registry import parse_methods
 from backend.prompts.presets import load_preset, preset_requests
 from backend.records.events import Progress, RunDone
-from backend.records.judge import Judged, JudgeRequest
+from backend.records.judge import CANDIDATE_TOKENS, Judged, JudgeRequest
 from backend.records.judge_summary import counted
 from backend.records.prompt import slots
 from backend.records.request import Decoding, RunRequest
@@ -94,8 +94,8 @@ def judged(plan: JudgedPlan, context: Context) -> Iterator[Step]:
     """
     request = JudgeRequest(
         count=context.count(plan.problems), warmup=context.warm(plan.warmup), seed=context.seed, steps=0,
-        methods=parse_methods(plan.methods), sampling=Decoding(96, plan.temperature, 1.0, context.seed),
-        wording=plan.wording, slots_only=plan.candidates_only,
+        methods=parse_methods(plan.methods), wording=plan.wording, slots_only=plan.candidates_only,
+        sampling=Decoding(CANDIDATE_TOKENS, plan.temperature, 1.0, context.seed),
     )  # fmt: skip
     lab = JudgeLab(context.model, orders=len(request.orders))
     record: Judged | None = None

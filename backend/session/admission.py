@@ -1,14 +1,13 @@
 """Admission: what a session checks of a request before the model works on it, and the room it makes."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from backend.base.errors import BudgetError, NotRelocatableError, OptionError
-from backend.base.ranges import SEEDS
 from backend.methods.options import Options
 from backend.methods.registry import make_options, method_class
 from backend.methods.risk_guard import check_gate
 from backend.records.blame import exact_parts
+from backend.records.control import controls_of
 from backend.records.request import Decoding, MethodChoice, RunRequest, with_reference
 from backend.session.request_state import RequestState
 from backend.session.streams import MethodRun, stream_key
@@ -99,15 +98,10 @@ def _tokens(session: Workspace, request: RunRequest, agent: int, values: Mapping
 
 
 def check_decoding(decoding: Decoding) -> None:
-    """Refuse settings of decoding that are out of range."""
-    limits: tuple[tuple[str, Any, float, float], ...] = (
-        ("max_new_tokens", decoding.max_new_tokens, 1, 4096),
-        ("temperature", decoding.temperature, 0, 5),
-        ("top_p", decoding.top_p, 0.01, 1),
-        ("seed", decoding.seed, *SEEDS),
-    )
-    for name, value, low, high in limits:
-        whole = name in ("max_new_tokens", "seed")
-        if type(value) not in ((int,) if whole else (int, float)) or not low <= value <= high:
+    """Refuse settings of decoding that are out of their declared ranges."""
+    for name, declared in controls_of(Decoding).items():
+        value, (low, high) = getattr(decoding, name), declared.limits
+        allowed = type(value) in (declared.type, int) and low <= value <= high
+        if declared.kind == "number" and not allowed:
             message = f"{name} is {value!r}; allowed: {low:g} to {high:g}. Choose a value in that range."
             raise OptionError(message, field=f"decoding.{name}")

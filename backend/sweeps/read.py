@@ -20,8 +20,8 @@ from backend.prompts.presets import (
     preset_names,
     read_text,
 )
-from backend.records.judge import JudgeRequest, read_orders
-from backend.records.request import Decoding
+from backend.records.judge import ANSWER_TOKENS, CANDIDATE_TOKENS, JudgeRequest, read_orders
+from backend.records.request import CONTROLS, Decoding
 from backend.sweeps.baselines import read_against
 from backend.sweeps.datasets import FORMATS, NOT_ON_HUB, ON_HUB
 from backend.sweeps.hub import HubData, fetch
@@ -31,7 +31,7 @@ from backend.sweeps.spec import Data, JudgeTask, PipelineTask, Sweep, Task
 from backend.sweeps.yaml_checks import axis, keys, numbers, one_of, within
 
 MAX_CELLS = 10_000
-LENGTHS, TEMPERATURES = (1, 4096), (0, 5)  # allowed, of answers and of sampling
+LENGTHS, TEMPERATURES, TOP_P = (CONTROLS[name].limits for name in ("max_new_tokens", "temperature", "top_p"))
 _ORDER = re.compile(r"given|ascending|descending|random(:[0-9]{1,9})?")
 _TOP: dict[str, tuple[type, ...]] = {
     "name": (str,), "title": (str,), "tasks": (list,), "methods": (list, str), "models": (list, str),
@@ -238,12 +238,12 @@ def _judge_tasks(table: dict[str, Any], where: str, field: str, folder: Path) ->
         name: axis(options, name, type(getattr(usual, name)), (getattr(usual, name),), inner)
         for name in ("regime", "criterion", "protocol", "candidates", "steps")
     }
-    lengths = numbers(options, "max_new_tokens", int, (160,), LENGTHS, inner)
+    lengths = numbers(options, "max_new_tokens", int, (ANSWER_TOKENS,), LENGTHS, inner)
     temperatures = numbers(options, "temperature", float, (1.0,), TEMPERATURES, inner)
     sampling = Decoding(
-        int(within(options.get("answer_tokens", 96), f"{inner}.answer_tokens", *LENGTHS)),
+        int(within(options.get("answer_tokens", CANDIDATE_TOKENS), f"{inner}.answer_tokens", *LENGTHS)),
         temperatures[0],
-        float(within(options.get("top_p", 1.0), f"{inner}.top_p", 0.01, 1)),
+        float(within(options.get("top_p", 1.0), f"{inner}.top_p", *TOP_P)),
     )
     orders = ",".join(axis(options, "orders", str, ("identity", "shuffle:0"), inner))
     tasks: list[Task] = []
