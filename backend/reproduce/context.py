@@ -1,7 +1,5 @@
 """What a plan's runner uses: models, folders, and a list for remarks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial

@@ -4,8 +4,6 @@ The counter is the device's, so it includes whatever else runs there. CPUs have 
 user may read: the report says so, and nothing is estimated.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

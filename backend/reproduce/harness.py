@@ -5,8 +5,6 @@ The harness is an extra. Its data sets come from the hub; tasks in a folder stan
 What a model answered is kept beside the rows, by weights, so a run that was stopped goes on.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Iterator, Mapping

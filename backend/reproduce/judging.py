@@ -1,8 +1,6 @@
 """Plans about judges and pools: attention (judge study, Fig. 3), a gate and counts
 (Fig. 6, 7), anchors by length (KVCOMM, Fig. A.3)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

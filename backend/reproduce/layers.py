@@ -1,8 +1,6 @@
 """Plans that look into the cache layer by layer: nearness (KVCOMM, Fig. 4), and offsets with their estimates
 (Fig. 1, A.4 to A.12)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -6,8 +6,6 @@ in methods that drop cache entries: from every token behind them, or from the pr
 large sets overlap by chance; the expected overlap stands beside the figure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The list of reproductions, for a terminal and as ``docs/reproductions.md``. Free of torch."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

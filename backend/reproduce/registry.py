@@ -1,7 +1,5 @@
 """All reproductions by name, read from their files at first use. Free of torch."""
 
-from __future__ import annotations
-
 import functools
 
 from backend.base.errors import OptionError

@@ -1,7 +1,5 @@
 """A reproduction that was run: the paper's figure beside ours, as JSON and as Markdown. Free of torch."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Run a reproduction: its plan at a scale, and the machine's facts for the report."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator

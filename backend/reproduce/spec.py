@@ -6,8 +6,6 @@ are transcribed from its text, which has no page numbers; ``place`` names table 
 text does not hold (a plot) is None and never guessed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Plans that are studies of the lab: documents encoded apart, held-out tasks, hypotheses."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

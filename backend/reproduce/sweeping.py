@@ -1,7 +1,5 @@
 """Plans that are sweeps: written as a sweep file's text, run, and read as measurements."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """Plans that measure times and bytes."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator
 from dataclasses import asdict

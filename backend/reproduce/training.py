@@ -5,8 +5,6 @@ that the plan needs ship; what an earlier run trained into ``--out``. Missing on
 many steps, so that a table does not compare a long training with a short one unless the given folder does.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
