@@ -34,50 +34,74 @@ class Linked:
         return {"mixture": self.mixture, "compression": self.compression, "rate": self.rate}
 
 
-@dataclass
-class Context:
-    """One run of a reproduction.
+@dataclass(frozen=True)
+class Settings:
+    """What a person may set.
 
     Attributes:
-        problems, warmup: asked for on the command line; None leaves the plan's own.
-        data: folder of the data sets' files, or *hub*; ``links``: of trained link tokens.
+        out: folder of the rows; made if need be.
+        problems, warmup: requests, questions, episodes or repetitions instead of the plan's.
+        scale: absent, it is *paper* for a model of another name and *embedded* otherwise.
+        model: instead of the scale's own.
+        data: folder of the data sets' files, for the paper scale, or *hub*: each format's own there.
+        links: folder of trained link tokens; looked at before others are trained.
+        training_steps: of missing weights (400); 0 trains none and leaves their lines empty.
         device_map, quantise: see :func:`backend.model.load.load_model`.
-        ray, workers: address of a Ray cluster (empty: one on this machine) and how many work at once; without
-            an address all is done in this process.
-        chosen: the model was named on the command line, and stands for those that tasks name too.
-        training_steps: of missing weights; 0 trains none. ``trained``: the weights available to the plan
-            (:func:`backend.reproduce.training.provide`).
-        warmups: independent draws of warm-up and requests, for each of which a sweep is run.
-        out: folder where rows go.
+        ray: run a sweep's shards in workers on Ray: the address of a cluster, or empty for this machine.
+        workers: how many, with ``ray``.
+        command: as it was typed, for the report.
+        warmups: independent draws of warm-up and requests, for each of which a sweep is run (1).
+    """
+
+    out: Path
+    problems: int | None = None
+    warmup: int | None = None
+    scale: Scale | None = None
+    model: str | None = None
+    data: DataSource | None = None
+    links: Path | None = None
+    device: str | None = None
+    seed: int = 0
+    command: str = ""
+    device_map: str | None = None
+    quantise: str | None = None
+    ray: str | None = None
+    workers: int | None = None
+    training_steps: int | None = None
+    warmups: int | None = None
+
+
+@dataclass
+class Context:
+    """One run of a reproduction, as the settings say.
+
+    Attributes:
         notes: remarks for the report; runners add to it.
+        weights: hash and dtype of what workers loaded, by the model's name.
+        trained: the weights available to the plan (:func:`backend.reproduce.training.provide`).
     """
 
     reproduction: Reproduction
     scale: Scale
     model_name: str
-    out: Path
-    problems: int | None = None
-    warmup: int | None = None
-    data: DataSource | None = None
-    links: Path | None = None
-    device: str | None = None
-    device_map: str | None = None
-    quantise: str | None = None
-    ray: str | None = None
-    workers: int | None = None
-    chosen: bool = False
-    seed: int = 0
+    settings: Settings
     notes: list[str] = field(default_factory=list)
     loaded: dict[str, LoadedModel] = field(default_factory=dict)
-    weights: dict[str, str] = field(default_factory=dict)  # hash and dtype of what workers loaded, by name
-    training_steps: int = 0
+    weights: dict[str, str] = field(default_factory=dict)
     trained: tuple[Linked, ...] = ()
-    warmups: int = 1
+
+    @property
+    def warmups(self) -> int:
+        """Independent draws of warm-up and requests, for each of which a sweep is run."""
+        return self.settings.warmups or 1
 
     @property
     def loader(self) -> Callable[[str], LoadedModel]:
         """Loads a model with this run's options; it can be sent to other processes."""
-        return partial(shape_or_model, device=self.device, device_map=self.device_map, quantise=self.quantise)
+        asked = self.settings
+        return partial(
+            shape_or_model, device=asked.device, device_map=asked.device_map, quantise=asked.quantise
+        )
 
     def load(self, name: str) -> LoadedModel:
         """A model by its name, or a known shape with random weights; the base and the last one are kept."""
@@ -93,8 +117,9 @@ class Context:
 
     def count(self, planned: int) -> int:
         """Measured problems."""
-        return planned if self.problems is None else self.problems
+        return planned if self.settings.problems is None else self.settings.problems
 
     def warm(self, planned: int) -> int:
         """Problems that only fill the pools: at most as many as are measured, unless set by hand."""
-        return min(planned, self.count(planned)) if self.warmup is None else self.warmup
+        asked = self.settings.warmup
+        return min(planned, self.count(planned)) if asked is None else asked

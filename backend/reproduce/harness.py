@@ -33,7 +33,7 @@ def harness(plan: HarnessPlan, context: Context) -> Iterator[Step]:
         OptionError: a task cannot be asked.
     """
     library = _library()
-    manager = _manager(context.data if isinstance(context.data, Path) else None)
+    manager = _manager(context.settings.data if isinstance(context.settings.data, Path) else None)
     runs = list(product((None, *context.trained), plan.tasks))
     for number, (linked, task) in enumerate(runs):
         name = linked.model if linked else context.model_name
@@ -91,7 +91,7 @@ def _run_benchmark(
     library: Any, manager: Any, model: LoadedModel, task: HarnessTask, plan: HarnessPlan, context: Context
 ) -> dict[str, Value]:
     """One benchmark under one set of weights: its figures, by title."""
-    cache = context.out / f"harness-{model.info.weights_hash}"
+    cache = context.settings.out / f"harness-{model.info.weights_hash}"
     tokenizer = model.tokens.tokenizer
     try:
         with quiet_lookups(), torch.inference_mode():
@@ -111,8 +111,8 @@ def _run_benchmark(
                 log_samples=False,
                 use_cache=str(cache),
                 task_manager=manager,
-                random_seed=context.seed,
-                fewshot_random_seed=context.seed,
+                random_seed=context.settings.seed,
+                fewshot_random_seed=context.settings.seed,
             )
     except torch.OutOfMemoryError as error:
         raise BudgetError(

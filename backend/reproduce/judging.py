@@ -33,7 +33,7 @@ def runs(plan: AttentionPlan | UsesPlan, context: Context, attention: bool) -> I
     """Requests of a preset in one session, one record each; the warm-up's requests leave none."""
     preset = load_preset(plan.preset)
     warm, count = context.warm(plan.warmup), context.count(plan.problems)
-    examples = list(preset_requests(preset, warm + count, context.seed))
+    examples = list(preset_requests(preset, warm + count, context.settings.seed))
     session = LabSession(context.model)
     request = RunRequest(
         preset.pipeline, examples[0].values, parse_methods(plan.methods), "pinned",
@@ -91,13 +91,14 @@ def judged(plan: JudgedPlan, context: Context) -> Iterator[Step]:
         LabError: see :func:`backend.judge.batch.run_judging`.
     """
     request = JudgeRequest(
-        count=context.count(plan.problems), warmup=context.warm(plan.warmup), seed=context.seed, steps=0,
+        count=context.count(plan.problems), warmup=context.warm(plan.warmup), steps=0,
         methods=parse_methods(plan.methods), wording=plan.wording, slots_only=plan.candidates_only,
-        sampling=Decoding(CANDIDATE_TOKENS, plan.temperature, 1.0, context.seed),
+        seed=context.settings.seed,
+        sampling=Decoding(CANDIDATE_TOKENS, plan.temperature, 1.0, context.settings.seed),
     )  # fmt: skip
     lab = JudgeLab(context.model, orders=len(request.orders))
     record: Judged | None = None
-    for event in run_judging(lab, request, context.out / "judged.rows.jsonl"):
+    for event in run_judging(lab, request, context.settings.out / "judged.rows.jsonl"):
         if isinstance(event, Progress):
             yield event
         elif isinstance(event, Judged):
@@ -115,7 +116,7 @@ def judged(plan: JudgedPlan, context: Context) -> Iterator[Step]:
             },
         )
     if sets := sets_of(record):
-        for test in risk_study(sets, RiskRequest(seed=context.seed), context.model.info).tests:
+        for test in risk_study(sets, RiskRequest(seed=context.settings.seed), context.model.info).tests:
             auc = Value(test.auc, test.auc_low, test.auc_high, int(test.asked.sum()))
             yield Measurement({"gate": test.target}, {"auc": auc})
             if test.refused:

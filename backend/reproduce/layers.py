@@ -39,7 +39,8 @@ def proximity(plan: ProximityPlan, context: Context) -> Iterator[Step]:
         LabError: see :func:`backend.studies.proximity.proximity`.
     """
     first, second, *_ = openings(load_preset(plan.preset))
-    request = ProximityRequest(first, second, plan.vocabulary, context.count(plan.problems), context.seed)
+    count = context.count(plan.problems)
+    request = ProximityRequest(first, second, plan.vocabulary, count, context.settings.seed)
     for event in measure(context.model, request):
         if isinstance(event, ProximityRecord):
             yield from correlations(event)
@@ -64,7 +65,7 @@ def offsets(plan: OffsetsPlan, context: Context) -> Iterator[Step]:
         LabError: see :func:`backend.studies.offsets.offset_study`.
     """
     preset = load_preset(plan.preset)
-    examples = preset_requests(preset, context.count(plan.problems), context.seed)
+    examples = preset_requests(preset, context.count(plan.problems), context.settings.seed)
     pipeline = preset.pipeline.unrolled
     values: tuple[Mapping[str, Any], ...] = tuple(pipeline.check_values(dict(e.values)) for e in examples)
     request = OffsetRequest(examples[0].values[QUESTION], openings(preset), pipeline, values)

@@ -46,7 +46,7 @@ def token_overlap(plan: OverlapPlan, context: Context) -> Iterator[Step]:
         raise ModelError(
             f"{plan.other} has another tokenizer than {context.model_name}. Choose two with the same."
         )
-    examples = list(preset_requests(preset, context.count(plan.problems), context.seed))
+    examples = list(preset_requests(preset, context.count(plan.problems), context.settings.seed))
     prompts = judge_prompts(models[0], preset.pipeline, examples)
     same = {observer: {budget: list[float]() for budget in BUDGETS} for observer in OBSERVERS}
     chance: dict[float, list[float]] = {budget: [] for budget in BUDGETS}

@@ -17,7 +17,7 @@ from backend.base.serialization import as_json
 from backend.records.events import Progress
 from backend.records.model_info import ModelInfo
 from backend.reproduce import harness, judging, layers, overlap, studies, sweeping, timings
-from backend.reproduce.context import Context, DataSource, Step
+from backend.reproduce.context import Context, Settings, Step
 from backend.reproduce.energy import Meter
 from backend.reproduce.result import report
 from backend.reproduce.spec import (
@@ -43,7 +43,7 @@ from backend.reproduce.spec import (
     SweepPlan,
     UsesPlan,
 )
-from backend.reproduce.training import STEPS, provide
+from backend.reproduce.training import provide
 
 EMBEDDED = ("embedded", "embedded-small")
 COUNTS = {
@@ -59,43 +59,6 @@ class ReportEvent:
     report: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What a person may set.
-
-    Attributes:
-        out: folder of the rows; made if need be.
-        problems, warmup: requests, questions, episodes or repetitions instead of the plan's.
-        scale: absent, it is *paper* for a model of another name and *embedded* otherwise.
-        model: instead of the scale's own.
-        data: folder of the data sets' files, for the paper scale, or *hub*: each format's own there.
-        links: folder of trained link tokens; looked at before others are trained.
-        training_steps: of missing weights (400); 0 trains none and leaves their lines empty.
-        device_map, quantise: see :func:`backend.model.load.load_model`.
-        ray: run a sweep's shards in workers on Ray: the address of a cluster, or empty for this machine.
-        workers: how many, with ``ray``.
-        command: as it was typed, for the report.
-        warmups: independent draws of warm-up and requests, for each of which a sweep is run (1).
-    """
-
-    out: Path
-    problems: int | None = None
-    warmup: int | None = None
-    scale: Scale | None = None
-    model: str | None = None
-    data: DataSource | None = None
-    links: Path | None = None
-    device: str | None = None
-    seed: int = 0
-    command: str = ""
-    device_map: str | None = None
-    quantise: str | None = None
-    ray: str | None = None
-    workers: int | None = None
-    training_steps: int | None = None
-    warmups: int | None = None
-
-
 def reproduce(entry: Reproduction, settings: Settings) -> Iterator[Progress | ReportEvent]:
     """Run one; yields progress and, last, its report.
 
@@ -108,15 +71,9 @@ def reproduce(entry: Reproduction, settings: Settings) -> Iterator[Progress | Re
     scaled = entry.scales[scale]
     check(settings, scaled.plan, entry.name)
     settings.out.mkdir(parents=True, exist_ok=True)
-    context = Context(
-        entry, scale, settings.model or scaled.model, settings.out, settings.problems, settings.warmup,
-        settings.data, settings.links, settings.device, settings.device_map, settings.quantise,
-        settings.ray, settings.workers, settings.model is not None, settings.seed,
-        training_steps=STEPS if settings.training_steps is None else settings.training_steps,
-        warmups=settings.warmups or 1,
-    )  # fmt: skip
+    context = Context(entry, scale, settings.model or scaled.model, settings)
     busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
-    loaded = None if context.ray is not None else (context.model.info, context.model.device)
+    loaded = None if settings.ray is not None else (context.model.info, context.model.device)
     meter = Meter(loaded[1] if loaded else None)
     start, before = time.monotonic(), meter.joules()
     yield from provide(scaled.weights, context)
@@ -137,8 +94,8 @@ def reproduce(entry: Reproduction, settings: Settings) -> Iterator[Progress | Re
         | {"absent": meter.absent},
         "model": model_facts(loaded[0]) if loaded else model_of_workers(context),
         "versions": versions(),
-        "requests": context.problems,
-        "warmup": context.warmup,
+        "requests": settings.problems,
+        "warmup": settings.warmup,
         "warmups": context.warmups,
         "seed": settings.seed,
         "trained": [asdict(entry) | {"model": Path(entry.model).stem} for entry in context.trained],

@@ -28,10 +28,10 @@ def documents(plan: DocumentsPlan, context: Context) -> Iterator[Step]:
     studies: list[tuple[DocumentStudy, Linked | None]] = []
     for linked in (None, *context.trained):
         model = context.load(linked.model if linked else context.model_name)
-        rows = context.out / "documents.rows.jsonl"
+        rows = context.settings.out / "documents.rows.jsonl"
         count = context.count(plan.problems)
-        yield from ask([model], count, context.seed, rows)
-        study = record_of_rows([model], count, context.seed, RowFile(rows).rows())
+        yield from ask([model], count, context.settings.seed, rows)
+        study = record_of_rows([model], count, context.settings.seed, RowFile(rows).rows())
         studies.append((study, linked))
         for label in study.labels:
             arm = study.arms[study.arm(label)]
@@ -80,7 +80,7 @@ def evaluation(plan: EvaluationPlan, context: Context) -> Iterator[Step]:
 
 
 def _evaluate(model: LoadedModel, count: int, context: Context, where: dict[str, str]) -> Measurement:
-    report = evaluate(model, count, context.seed, wordings=("stock",))
+    report = evaluate(model, count, context.settings.seed, wordings=("stock",))
     values = {}
     for key, marks in report.items():
         task = key.removesuffix(", stock")
@@ -98,11 +98,11 @@ def hypotheses(plan: HypothesesPlan, context: Context) -> Iterator[Step]:
         LabError: see :func:`backend.studies.hypotheses.hypotheses`.
     """
     request = HypothesesRequest(
-        episodes=context.count(plan.problems), turns=plan.turns, seed=context.seed, grid=plan.grid,
+        episodes=context.count(plan.problems), turns=plan.turns, seed=context.settings.seed, grid=plan.grid,
         reruns=plan.reruns, common=plan.common,
     )  # fmt: skip
     record: HypothesesRecord | None = None
-    for event in measure(context.model, request, context.out / "segments.rows.jsonl"):
+    for event in measure(context.model, request, context.settings.out / "segments.rows.jsonl"):
         if isinstance(event, HypothesesRecord):
             record = event
         else:

@@ -83,11 +83,11 @@ def sweep(plan: SweepPlan, context: Context) -> Iterator[Step]:
 
 def _runner(context: Context, open_now: ExitStack) -> ModelRunner | Cluster:
     """What computes the rows: this process, or workers on Ray that load models for themselves."""
-    if context.ray is None:
+    if context.settings.ray is None:
         return ModelRunner(context.load)
-    gpus = int(pick_device(context.device) == "cuda")
+    gpus = int(pick_device(context.settings.device) == "cuda")
     make = partial(ModelRunner, context.loader)
-    cluster = Cluster(make, workers=context.workers, address=context.ray, gpus=gpus)
+    cluster = Cluster(make, workers=context.settings.workers, address=context.settings.ray, gpus=gpus)
     context.notes.append(
         f"The rows were computed by {cluster.workers} workers on Ray at once: times of rows that ran beside "
         "each other are not those of a quiet machine."
@@ -106,12 +106,14 @@ def _place_tasks(
         name = task.pop("model", context.model_name)
         if name != context.model_name:
             others.setdefault(name, []).append(task["label"])
-        model = context.model_name if context.chosen else name
+        model = context.model_name if context.settings.model else name
         problems = context.count(task.pop("problems", plan.problems))
         placed_tasks.setdefault((task["label"], model), ((model, problems), task))
     for name, labels in others.items():
-        remark = f"are meant for {name} and ran on {context.model_name}, as --model says"
-        context.notes.append(f"{'; '.join(labels)}: these {remark if context.chosen else f'ran on {name}'}.")
+        remark = f"ran on {name}"
+        if context.settings.model:
+            remark = f"are meant for {name} and ran on {context.model_name}, as --model says"
+        context.notes.append(f"{'; '.join(labels)}: these {remark}.")
     return sorted(placed_tasks.values(), key=lambda item: (item[0][0] != context.model_name, item[0]))
 
 
@@ -125,7 +127,7 @@ def _requested_sweep(
 ) -> Sweep:
     body: dict[str, Any] = {
         "name": context.reproduction.name, "tasks": tasks, "methods": list(methods), "models": [model],
-        "modes": [plan.mode], "request_orders": list(plan.request_orders), "seeds": [context.seed],
+        "modes": [plan.mode], "request_orders": list(plan.request_orders), "seeds": [context.settings.seed],
         "problems": problems, "warmup": context.warm(plan.warmup) if plan.warmup else 0,
         "warmups": context.warmups,
     }  # fmt: skip
@@ -139,9 +141,9 @@ def _requested_sweep(
 def _run(
     part: Sweep, context: Context, runner: ModelRunner | Cluster, linked: Linked | None = None
 ) -> Iterator[Step]:
-    facts = {"versions": versions(), "device": context.device}
+    facts = {"versions": versions(), "device": context.settings.device}
     spread = runner.spread if isinstance(runner, Cluster) else None
-    with SweepStore(context.out / f"{context.reproduction.name}.sqlite") as store:
+    with SweepStore(context.settings.out / f"{context.reproduction.name}.sqlite") as store:
         for event in run_sweep(part, store, runner, facts=facts, spread=spread):
             if isinstance(event, Count):
                 yield Progress(str(event), event.done, event.total)
@@ -204,14 +206,15 @@ def _task(entry: Mapping[str, Any], plan: SweepPlan, context: Context) -> dict[s
             return None
     if steps := task.pop("steps", None):
         count = (context.count(plan.problems) + context.warm(plan.warmup)) * context.warmups
-        task |= {"data": str(_problems(context.out, steps, count, context.seed)), "format": "gsm8k"}
-    elif "data" in task and context.data == "hub":
+        generated = _problems(context.settings.out, steps, count, context.settings.seed)
+        task |= {"data": str(generated), "format": "gsm8k"}
+    elif "data" in task and context.settings.data == "hub":
         if task["format"] not in ON_HUB:
             context.notes.append(f"{task['label']} was left out: {_not_on_hub(task['format'])}")
             return None
         task["data"] = "hub"
     elif "data" in task:
-        file = _data_file(context.data, task["data"])
+        file = _data_file(context.settings.data, task["data"])
         if file is None:
             context.notes.append(
                 f"{task['label']} was left out: --data has no {task['data']}.jsonl (or .json, .csv, "
@@ -233,7 +236,7 @@ def _not_on_hub(format: str) -> str:
 
 def _no_data(plan: SweepPlan, context: Context) -> NoDataError:
     tasks = [task for task in plan.tasks if "data" in task]
-    if context.data == "hub":
+    if context.settings.data == "hub":
         advice = " ".join(_not_on_hub(format) for format in dict.fromkeys(t["format"] for t in tasks))
         return NoDataError(f"--data is hub, but {advice}", field="reproduce.data")
     files = ", ".join(dict.fromkeys(f"{task['data']}.jsonl" for task in tasks))

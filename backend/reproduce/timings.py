@@ -135,7 +135,7 @@ def latency(plan: LatencyPlan, context: Context) -> Iterator[Step]:
     choices = [parse_methods(text)[0] for text in plan.methods]
     for name in plan.pipelines:
         preset = load_preset(name)
-        examples = preset_requests(preset, warm + count, context.seed)
+        examples = preset_requests(preset, warm + count, context.settings.seed)
         dense: list[Served] = []
         for choice in choices:
             server = Server(context.model, preset.pipeline, choice)

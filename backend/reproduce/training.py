@@ -34,18 +34,21 @@ def provide(required: Sequence[Weights], context: Context) -> Iterator[Progress]
     """
     if not required:
         return
-    steps = context.training_steps if context.scale == "embedded" and context.model_name in EMBEDDED else 0
+    asked = context.settings
+    steps = STEPS if asked.training_steps is None else asked.training_steps
+    if context.scale != "embedded" or context.model_name not in EMBEDDED:
+        steps = 0
     base = base_hash(context.model.module)
-    available = find_weights(context.links, required, "--links", base, context) if context.links else {}
+    available = find_weights(asked.links, required, "--links", base, context) if asked.links else {}
     if context.model_name == "embedded":
         shipped = find_weights(SHIPPED, required, "shipped", base, context)
         if len(shipped) == len(required) or not steps:  # else some were trained ten times as long
             available = shipped | available
     missing = [weights for weights in required if weights not in available]
     if steps and missing:
-        folder = context.out / "links" / base
+        folder = asked.out / "links" / base
         recipes = [
-            LinkRecipe(**asdict(weights), seed=context.seed, steps=steps, batch=BATCH, teacher=TEACHER)
+            LinkRecipe(**asdict(weights), seed=asked.seed, steps=steps, batch=BATCH, teacher=TEACHER)
             for weights in missing
         ]
         yield from train([(folder / file_name(recipe), recipe) for recipe in recipes], context)
@@ -75,7 +78,7 @@ def find_weights(
             context.notes.append(f"{file.name} was left out: it belongs to other weights ({links_base}).")
             continue
         facts = links.facts
-        if steps and (facts.get("step"), facts.get("seed")) != (steps, context.seed):
+        if steps and (facts.get("step"), facts.get("seed")) != (steps, context.settings.seed):
             continue
         for weights in required:
             if weights not in available and fits(facts, weights):
@@ -111,7 +114,7 @@ def train(trainings: Sequence[tuple[Path, LinkRecipe]], context: Context) -> Ite
     for number, (file, recipe) in enumerate(trainings, 1):
         step = reached(file)
         while step < recipe.steps:
-            model = model or load_model(context.model_name, device=context.device, dtype="fp32")
+            model = model or load_model(context.model_name, device=context.settings.device, dtype="fp32")
             measured_speed = (time.monotonic() - start) / new_steps if new_steps else 0.0
             remaining = f", {clock_time(measured_speed * (total - offset - step))} left" if new_steps else ""
             part = f"{file.stem} ({number} of {len(trainings)})"

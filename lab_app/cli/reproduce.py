@@ -78,9 +78,10 @@ def reproduce(
 
         print(page(RESULTS, IMAGES) if markdown else listing(scale or "embedded"), end="")
         return 0
+    from backend.reproduce.context import Settings
     from backend.reproduce.registry import find
     from backend.reproduce.result import markdown as in_words
-    from backend.reproduce.run import ReportEvent, Settings
+    from backend.reproduce.run import ReportEvent
     from backend.reproduce.run import reproduce as run
 
     reproduction = find(name)

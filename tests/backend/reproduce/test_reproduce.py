@@ -26,14 +26,14 @@ from backend.records.hypothesis_verdicts import Verdict
 from backend.records.request import MethodChoice
 from backend.records.risk_gate import EVERY
 from backend.reproduce import energy, studies, sweeping
-from backend.reproduce.context import Context, Linked
+from backend.reproduce.context import Context, Linked, Settings
 from backend.reproduce.judging import THIRDS
 from backend.reproduce.layers import DEPTHS
 from backend.reproduce.overlap import BUDGETS
 from backend.reproduce.page import listing, page
 from backend.reproduce.registry import find, reproductions
 from backend.reproduce.result import fits, markdown, read, report
-from backend.reproduce.run import ReportEvent, Settings, check, reproduce
+from backend.reproduce.run import ReportEvent, check, reproduce
 from backend.reproduce.spec import (
     SCALES,
     AttentionPlan,
@@ -209,7 +209,7 @@ def measured_by(plan: Plan, one: Reproduction, scale: Any, folder: Path) -> Iter
     elif isinstance(plan, SweepPlan):
         for name, row in ROWS.items():
             (folder / f"{name}.jsonl").write_text(f"{json.dumps(row)}\n" * 3, encoding="utf-8")
-        context = Context(one, scale, one.scales[scale].model, folder, problems=1, warmup=0, data=folder)
+        context = Context(one, scale, one.scales[scale].model, Settings(folder, 1, 0, data=folder))
         tasks = [task for given in plan.tasks if (task := sweeping._task(given, plan, context))]
         assert not context.notes, "data that is not there"
         for (model, problems), task in sweeping._place_tasks(tasks, plan, context):
@@ -379,10 +379,8 @@ def test_what_a_table_claims_of_kvcomm_is_tested_against_kvcomm(name: str, tmp_p
     for scaled in find(name).scales.values():
         assert isinstance(scaled.plan, SweepPlan)
         task = {"pipeline": "math-2"}
-        asked = sweeping._requested_sweep(
-            scaled.plan, Context(find(name), "embedded", "embedded", tmp_path), [task], "embedded", 2,
-            scaled.plan.methods,
-        )  # fmt: skip
+        context = Context(find(name), "embedded", "embedded", Settings(tmp_path))
+        asked = sweeping._requested_sweep(scaled.plan, context, [task], "embedded", 2, scaled.plan.methods)
         [baseline] = asked.against
         assert baseline.value == scaled.plan.against != "dense"
 
@@ -407,7 +405,7 @@ def test_a_sweep_is_repeated_behind_several_warm_ups(
         check(Settings(tmp_path, warmups=2), timed, "kvcomm-table-2")
     with pytest.raises(OptionError, match="warmups"):
         check(Settings(tmp_path, warmups=0), one.scales["embedded"].plan, one.name)
-    given = Context(one, "paper", "embedded", tmp_path, problems=1, data=Path(tmp_path), warmups=2)
+    given = Context(one, "paper", "embedded", Settings(tmp_path, problems=1, data=Path(tmp_path), warmups=2))
     (tmp_path / "gsm8k.jsonl").write_text("")
     task = sweeping._task({"pipeline": "x", "data": "gsm8k", "format": "gsm8k"}, SweepPlan((), (), 1), given)
     assert task is not None

@@ -16,10 +16,10 @@ import torch
 from backend.base.errors import OptionError
 from backend.model.link_tokens import SHIPPED
 from backend.model.load import LoadedModel, load_model
-from backend.reproduce.context import Context
+from backend.reproduce.context import Context, Settings
 from backend.reproduce.harness import _value
 from backend.reproduce.registry import find
-from backend.reproduce.run import ReportEvent, Settings, reproduce
+from backend.reproduce.run import ReportEvent, reproduce
 from backend.reproduce.spec import (
     HarnessPlan,
     HarnessTask,

@@ -10,13 +10,13 @@ import pytest
 from backend.model.load import LoadedModel
 from backend.records.judge_tables import Counted
 from backend.reproduce import judging, overlap
-from backend.reproduce.context import Context
+from backend.reproduce.context import Context, Settings
 from backend.reproduce.registry import find
 from backend.reproduce.spec import AttentionPlan, JudgedPlan, Measurement, OverlapPlan, UsesPlan
 
 
 def context(model: LoadedModel, name: str, folder: Path, problems: int, warmup: int = 1) -> Context:
-    made = Context(find(name), "embedded", "tiny", folder, problems=problems, warmup=warmup)
+    made = Context(find(name), "embedded", "tiny", Settings(folder, problems=problems, warmup=warmup))
     made.loaded["tiny"] = model
     return made
 

@@ -16,9 +16,9 @@ from backend.base.errors import ModelError, OptionError
 from backend.bench import common
 from backend.model.load import LoadedModel
 from backend.reproduce import sweeping
-from backend.reproduce.context import Context
+from backend.reproduce.context import Context, Settings
 from backend.reproduce.registry import find, reproductions
-from backend.reproduce.run import ReportEvent, Settings, reproduce
+from backend.reproduce.run import ReportEvent, reproduce
 from backend.reproduce.spec import Line, Reproduction, SweepPlan
 from backend.sweeps.hub import HubData
 from backend.sweeps.runner import ModelRunner
@@ -195,7 +195,7 @@ def test_a_task_runs_on_the_model_that_the_paper_ran_it_on(
     assert [line["ours"][0]["of"] for line in last.report["lines"]] == [2, 2, 2]
     plain = small("kvcomm-table-a3").scales["embedded"].plan
     assert isinstance(plain, SweepPlan)
-    context = Context(own_models(), "embedded", "embedded", tmp_path)
+    context = Context(own_models(), "embedded", "embedded", Settings(tmp_path))
     own = own_models().scales["embedded"].plan
     assert isinstance(own, SweepPlan)
     placed = sweeping._place_tasks([dict(task) for task in own.tasks], own, context)
@@ -237,7 +237,7 @@ def test_hub_means_each_formats_own_data_set(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("backend.sweeps.read.fetch", fetch)
     for name, ids in wanted.items():
         plan: Any = find(name).scales["paper"].plan
-        context = Context(find(name), "paper", "some/model", tmp_path, data="hub")
+        context = Context(find(name), "paper", "some/model", Settings(tmp_path, data="hub"))
         found = set()
         for given in plan.tasks:
             task = sweeping._task(given, plan, context)
@@ -279,7 +279,7 @@ def test_a_format_that_the_hub_lacks_is_named_and_the_others_run(tmp_path: Path)
         {"pipeline": "documents-10", "data": f, "format": f, "label": f} for f in ("nq", "hotpotqa")
     )
     plan = SweepPlan(tasks, ("dense",), 1)
-    context = Context(reproductions()[0], "paper", "some/model", tmp_path, data="hub")
+    context = Context(reproductions()[0], "paper", "some/model", Settings(tmp_path, data="hub"))
     with pytest.raises(OptionError, match=r"^--data is hub, but for nq no data set .*lost-in-the-middle"):
         list(sweeping.sweep(replace(plan, tasks=tasks[:1]), context))
     context.notes.clear()

@@ -13,7 +13,7 @@ from backend.prompts.presets import load_preset
 from backend.records.offsets import OffsetStudy
 from backend.records.proximity import ProximityRecord, ProximityRequest
 from backend.reproduce import layers
-from backend.reproduce.context import Context
+from backend.reproduce.context import Context, Settings
 from backend.reproduce.registry import find
 from backend.reproduce.result import fits
 from backend.reproduce.spec import Measurement, OffsetsPlan, ProximityPlan
@@ -22,7 +22,7 @@ from backend.studies.proximity import proximity
 
 
 def context(model: LoadedModel, name: str, folder: Path, problems: int) -> Context:
-    made = Context(find(name), "embedded", "tiny", folder, problems=problems)
+    made = Context(find(name), "embedded", "tiny", Settings(folder, problems))
     made.loaded["tiny"] = model
     return made
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from backend.model.link_tokens import Links, base_hash, load_links, save_links
 from backend.model.load import LoadedModel
 from backend.prompts.tasks.base import is_held_out
 from backend.reproduce import training
-from backend.reproduce.context import Context
+from backend.reproduce.context import Context, Settings
 from backend.reproduce.registry import find, reproductions
-from backend.reproduce.run import ReportEvent, Settings, reproduce
+from backend.reproduce.run import ReportEvent, reproduce
 from backend.reproduce.spec import Reproduction, Weights
 from backend.reproduce.training import provide
 from backend.training.link_tokens.examples import LAB, Example, draw
@@ -62,9 +62,7 @@ def trained(tiny_model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def context(tmp_path: Path) -> Callable[..., Context]:
     def made(one: Reproduction, **given: Any) -> Context:
-        return Context(
-            one, "embedded", **{"model_name": "embedded", "out": tmp_path, "training_steps": 400} | given
-        )
+        return Context(one, "embedded", "embedded", Settings(tmp_path, **given))
 
     return made
 
@@ -217,7 +215,12 @@ def test_link_tokens_alone_and_the_wrong_order_are_other_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"training_steps": 0}, {"model_name": "somebody/a-model"}, {"scale": "paper"}]
+    "given",
+    [
+        {"settings": Settings(Path(), training_steps=0)},
+        {"model_name": "somebody/a-model"},
+        {"scale": "paper"},
+    ],
 )
 def test_without_training_lines_stay_empty_and_the_note_says_how(
     given: dict[str, Any],
@@ -228,9 +231,7 @@ def test_without_training_lines_stay_empty_and_the_note_says_how(
 ) -> None:
     """Another model's training would take hours nobody asked for."""
     ship(tmp_path / "shipped", tiny_model, Weights())
-    found = context(find("kvlink-table-5"))
-    for name, value in given.items():
-        setattr(found, name, value)
+    found = replace(context(find("kvlink-table-5")), **given)
     assert not list(provide(needs("kvlink-table-5"), found))
     assert not trained
     assert len(found.trained) == (found.model_name == "embedded"), "what ships is better than nothing"
