@@ -26,10 +26,10 @@ from backend.prompts.tasks.base import is_held_out
 from backend.prompts.tasks.tools import KINDS, draw_loop
 from backend.prompts.template import QUESTION
 from backend.prompts.tools.collection import price_list
-from backend.prompts.tools.react import find_action
+from backend.prompts.tools.react import finishes
 from backend.records.model_info import ModelInfo
 from backend.records.request import Decoding, MethodChoice, Mode, RunRequest
-from backend.records.run import COMPUTED, PROVENANCE, RECOMPUTED, Outcome, RunRecord
+from backend.records.run import PROVENANCE, Outcome, RunRecord
 
 LOOP_FORMAT = 1
 PRESET = "react-tools"  # the loop of four turns whose wording is taken
@@ -135,14 +135,14 @@ def answer_of(question: str, prices: Mapping[str, int]) -> int | None:
 
 def is_final(outcome: Outcome) -> bool:
     """Does this turn end the episode?"""
-    return (find_action(outcome.text) or "").lower().startswith("finish")
+    return finishes(outcome.text)
 
 
-def right_end(outcome: Outcome, expected: str | None) -> int:
-    """How an episode ended with this turn: one of ``WRONG``, ``RIGHT``, ``UNKNOWN``."""
+def right_end(text: str, expected: str | None) -> int:
+    """How an episode ended with this turn's text: one of ``WRONG``, ``RIGHT``, ``UNKNOWN``."""
     if expected is None:
         return UNKNOWN
-    answer = extract_answer(outcome.text, "text") if is_final(outcome) else None
+    answer = extract_answer(text, "text") if finishes(text) else None
     return RIGHT if answer is not None and same_answer(answer, expected) else WRONG
 
 
@@ -151,11 +151,6 @@ def cut(record: RunRecord) -> RunRecord:
     return dataclasses.replace(
         record, request=dataclasses.replace(record.request, pipeline=loop_pipeline(max(record.agents)))
     )
-
-
-def copied_tokens(outcome: Outcome) -> int:
-    """Prompt tokens of which at least one layer was taken from a cache."""
-    return int((~np.isin(outcome.actions, (COMPUTED, RECOMPUTED))).any(axis=0).sum())
 
 
 def turns_of(record: RunRecord) -> list[dict[str, Any]]:
@@ -176,7 +171,7 @@ def _turn(record: RunRecord, outcome: Outcome, last: int) -> dict[str, Any]:
         "turn": outcome.agent,
         "prompt_tokens": len(record.prompts[outcome.prompt].token_ids),
         "boundary_tokens": record.prompts[outcome.prompt].boundary_tokens or 0,
-        "reused_tokens": copied_tokens(outcome),
+        "reused_tokens": outcome.copied_tokens,
         "forwarded_tokens": outcome.timing.forwarded_tokens,
         "ttft_ms": outcome.timing.ttft_ms,
         "prefill_ms": parts.get("prefill", 0.0),
@@ -185,7 +180,7 @@ def _turn(record: RunRecord, outcome: Outcome, last: int) -> dict[str, Any]:
         "kl_mean": float(fidelity.kl_tokens.mean()) if fidelity and fidelity.kl_tokens.size else None,
         "floor": fidelity.floor if fidelity else None,
         "provenance": tokens_by_provenance,
-        "end": right_end(outcome, record.request.expected) if is_last else GOES_ON,
+        "end": right_end(outcome.text, record.request.expected) if is_last else GOES_ON,
         "text": outcome.text,
     }
 

@@ -201,6 +201,11 @@ class Outcome:
     links: tuple[LinkAction, ...] = ()
     transfers: tuple[Transfer, ...] = ()  # of the texts that were copied; none in records of earlier versions
 
+    @property
+    def copied_tokens(self) -> int:
+        """Prompt tokens of which at least one layer was taken from a cache."""
+        return reuse((), self.actions)[0]
+
 
 @dataclass(frozen=True)
 class OffsetProbe:

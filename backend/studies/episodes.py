@@ -13,8 +13,7 @@ from backend.methods.base import Method
 from backend.methods.plan import Plan, Reuse
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example
-from backend.prompts.scoring import extract_answer, same_answer
-from backend.prompts.tools.react import act, find_action
+from backend.prompts.tools.react import act, finishes
 from backend.records.request import Decoding
 from backend.session.outcomes import remember_prompt
 from backend.session.prompt_run import read_prompt
@@ -51,7 +50,7 @@ def turns(
         if prefill.exact and not method.shares_texts:
             remember_prompt(engine, context, prefill, log)
         text = engine.model.tokens.decode(decoded.ids)
-        last = (find_action(text) or "").lower().startswith("finish") or number == pipeline.order[-1]
+        last = finishes(text) or number == pipeline.order[-1]
         yield Turn(number, context, prefill, clock, decoded.ids, text, began.parts["decode"], last)
         if last:
             break
@@ -67,12 +66,6 @@ def copied(plan: Plan, total: int) -> tuple[int, int]:
         if isinstance(step.action, Reuse):
             counts[not step.action.exact] += min(step.end, total - 1) - step.start
     return counts[0], counts[1]
-
-
-def right(text: str, expected: str | None) -> bool:
-    """Did the episode end with the known answer?"""
-    answer = extract_answer(text, "text") if (find_action(text) or "").lower().startswith("finish") else None
-    return answer is not None and same_answer(answer, expected)
 
 
 def levenshtein(a: Sequence[int], b: Sequence[int]) -> int:

@@ -43,7 +43,7 @@ from backend.model.certificate import TOLERANCE
 from backend.model.load import LoadedModel
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import Example
-from backend.records.agent_loop import loop_pipeline, loop_questions
+from backend.records.agent_loop import RIGHT, loop_pipeline, loop_questions, right_end
 from backend.records.events import Progress
 from backend.records.hypotheses import (
     BASE,
@@ -62,7 +62,7 @@ from backend.records.hypotheses import (
 )
 from backend.records.request import Decoding, MethodChoice
 from backend.records.run import REUSED
-from backend.studies.episodes import Turn, copied, entropy, levenshtein, right, turns
+from backend.studies.episodes import Turn, copied, entropy, levenshtein, turns
 
 SHIFTS = (1, 16, 64, 256, 1024)
 MOVED_TOKENS = 24  # tokens whose keys are moved
@@ -164,7 +164,7 @@ class Bench:
                 LiveStep(
                     number, runner.label, turn.number, len(ids), exact, grafted, skipped, plan.state,
                     turn.clock.parts.get("match", 0.0), sum(turn.clock.parts.values()), turn.decode_ms,
-                    right(turn.text, example.answer) if turn.last else None,
+                    right_end(turn.text, example.answer) == RIGHT if turn.last else None,
                 )
             )  # fmt: skip
         return out

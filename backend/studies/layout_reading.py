@@ -16,7 +16,7 @@ from backend.model.load import LoadedModel
 from backend.records.events import RunDone
 from backend.records.log_reading import LayoutRow, Proposed
 from backend.records.request import REFERENCE, MethodChoice, RunRequest
-from backend.records.run import Fidelity, Outcome, RunRecord, reuse
+from backend.records.run import Fidelity, Outcome, RunRecord
 from backend.session.probes.fidelity import fidelity
 from backend.session.session import LabSession
 from backend.session.streams import PromptRun
@@ -120,7 +120,7 @@ class LayoutTrials:
         dense, before = record.outcome(1, REFERENCE), int(self.layouts.before[index])
         for outcome in record.outcomes[1:]:
             prompt = record.prompts[outcome.prompt]
-            saved = reuse(prompt.spans, outcome.actions)[0] - before
+            saved = outcome.copied_tokens - before
             yield _row(
                 call, agent, CUT, outcome.method, len(prompt.token_ids), saved, dense, outcome,
                 outcome.fidelity,

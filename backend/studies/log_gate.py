@@ -11,7 +11,7 @@ from backend.prompts.scoring import answer_changed
 from backend.records.events import Progress
 from backend.records.log_gate import GateRecord, GateRequest, GateRow
 from backend.records.request import REFERENCE
-from backend.records.run import Outcome, RunRecord, reuse
+from backend.records.run import Outcome, RunRecord
 from backend.session.session import LabSession
 from backend.studies.logged_calls import LoggedCalls, sampled
 
@@ -61,5 +61,5 @@ def _row_of(record: RunRecord, label: str, row: GateRow) -> GateRow:
     near = other.fidelity is not None and other.fidelity.near_tie
     return replace(
         row, flipped=changed, near_tie=changed and near, prompt_tokens=len(prompt.token_ids),
-        reused_tokens=reuse(prompt.spans, other.actions)[0], dense=dense.text, method=other.text,
+        reused_tokens=other.copied_tokens, dense=dense.text, method=other.text,
     )  # fmt: skip

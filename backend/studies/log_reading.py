@@ -29,7 +29,7 @@ from backend.records.log_reading import (
     Refused,
 )
 from backend.records.request import REFERENCE, RunRequest
-from backend.records.run import RunRecord, reuse
+from backend.records.run import RunRecord
 from backend.session.probes.cache_error import cache_error
 from backend.session.session import LabSession
 from backend.session.streams import PromptRun
@@ -189,7 +189,7 @@ def rows_of(record: RunRecord, session: LookingSession, call: Call, agent: str) 
         rows.append(
             ReadingRow(
                 call.where, agent, other.method, len(prompt.token_ids),
-                reuse(prompt.spans, other.actions)[0], dense.text, other.text, flipped(dense, other),
+                other.copied_tokens, dense.text, other.text, flipped(dense, other),
                 near.near_tie, written_call(dense.text, tools), written_call(other.text, tools),
                 near.kl_first, float(near.kl_tokens.mean()), **vars(session.looks[other.method]),
             )

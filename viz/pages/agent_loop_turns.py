@@ -5,7 +5,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from backend.records.agent_loop import copied_tokens, is_final
+from backend.records.agent_loop import is_final
 from backend.records.prompt import Prompt
 from backend.records.run import PROVENANCE, Outcome, RunRecord, ToolUse
 from viz.base import format as words
@@ -73,7 +73,7 @@ def fragments_finding(record: RunRecord, turn: int) -> str:
     """How much of a turn's prompt came from a cache, in a sentence."""
     looks = words.styles(record)
     of_turn = [o for o in record.outcomes if o.agent == turn and o.method != words.dense_label(record)]
-    shares = [f"{looks[o.method].name} {percent(copied_tokens(o), o.actions.shape[1])}" for o in of_turn]
+    shares = [f"{looks[o.method].name} {percent(o.copied_tokens, o.actions.shape[1])}" for o in of_turn]
     return f"Tokens from a cache: {words.listing(shares)}." if shares else "The full read alone was run."
 
 
@@ -104,7 +104,7 @@ def _cells(
 
 def _badges(outcome: Outcome, dense: Outcome | None) -> list[str]:
     total = outcome.actions.shape[1]
-    out = [f"{percent(copied_tokens(outcome), total)} of {total:,} tokens reused"]
+    out = [f"{percent(outcome.copied_tokens, total)} of {total:,} tokens reused"]
     first = outcome.timing.ttft_ms
     cached, full = (milliseconds(t) for t in (first - outcome.timing.parts_ms.get("base", 0.0), first))
     out += [f"TTFT {full}"] if cached == full else [f"TTFT {cached} once cached", f"{full} first time"]

@@ -15,10 +15,15 @@ def find_action(text: str) -> str | None:
     return match.group() if match else None
 
 
+def finishes(text: str) -> bool:
+    """Is a turn's last action the one that ends the loop?"""
+    return (find_action(text) or "").lower().startswith("finish")
+
+
 def act(text: str) -> ToolResult:
     """Carry out the last action of a turn; ``finish`` calls nothing."""
     action = find_action(text)
-    if action is None or action.lower().startswith("finish"):
+    if action is None or finishes(action):
         return finish(lambda: _nothing(action))
     return calculate(action) if action.lower().startswith("calc") else _LOOKUP.run(action)
 

@@ -128,10 +128,10 @@ def saying(record: RunRecord, text: str) -> Outcome:
 def test_finish_ends_an_episode_and_its_number_decides(pinned: list[RunRecord]) -> None:
     done = saying(pinned[0], "Thought 3: I know the answer. Action 3: finish[24]")
     assert is_final(done)
-    assert [right_end(done, e) for e in ("24", "42", None)] == [RIGHT, WRONG, UNKNOWN]
+    assert [right_end(done.text, e) for e in ("24", "42", None)] == [RIGHT, WRONG, UNKNOWN]
     going = saying(pinned[0], "Thought 1: The answer is 24. Action 1: lookup[pens]")
     assert not is_final(going)
-    assert right_end(going, "24") == WRONG, "only finish gives an answer"
+    assert right_end(going.text, "24") == WRONG, "only finish gives an answer"
     assert not is_final(saying(pinned[0], "24"))
 
 

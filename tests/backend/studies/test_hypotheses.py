@@ -34,7 +34,7 @@ from backend.records.hypotheses import (
 )
 from backend.records.hypothesis_verdicts import precision_recall, verdicts
 from backend.records.request import MethodChoice
-from backend.studies.episodes import copied, entropy, levenshtein, right
+from backend.studies.episodes import copied, entropy, levenshtein
 from backend.studies.hypotheses import _options, hypotheses, moved_keys
 
 METHODS = (
@@ -302,10 +302,7 @@ def test_the_last_token_is_never_counted_as_copied() -> None:
     assert copied(Plan((exact, replace(other, end=9)), "reused", ""), 10) == (4, 5)
 
 
-def test_entropy_and_right_ends_by_hand() -> None:
+def test_entropy_by_hand() -> None:
     assert entropy([(1, 2), (1, 2)]) == 0
     assert entropy([(1, 2), (1, 3)]) == pytest.approx(np.log(2) / 2)
     assert entropy([(1,), ()]) == pytest.approx(np.log(2))
-    assert right("Thought 3: done. Action 3: finish[12]", "12")
-    assert not right("Thought 3: done. Action 3: finish[13]", "12")
-    assert not right("the answer is 12", "12"), "the loop ends with finish"
