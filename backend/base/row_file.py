@@ -5,6 +5,7 @@ ones and appends them; so it can be resumed, and no row is written twice. A row 
 one begins; a kill during a write leaves a torn last line, which reading cuts off.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -12,6 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from backend.base.errors import RecordError
+
+
+def key_of(*facts: object) -> str:
+    """Key of a row, from all that decides it, as JSON values."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class RowFile:

@@ -5,15 +5,13 @@ what earlier episodes did. *Pinned*: every method reads the turns that dense wro
 measured at each. *Free*: each method lives with its own turns and calls the tools itself.
 """
 
-import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from backend.base.row_file import RowFile
+from backend.base.row_file import RowFile, key_of
 from backend.base.serialization import as_json
 from backend.prompts.presets import Example
 from backend.records.agent_loop import (
@@ -61,8 +59,7 @@ def plans(session: LabSession, request: LoopRequest) -> list[Plan]:
     for mode in request.modes:
         for index, example in enumerate(examples):
             facts = replace(request, episodes=index + 1, modes=(mode,))
-            text = json.dumps([as_json(facts), session.weights_hash], sort_keys=True)
-            out.append(Plan(index, example, mode, hashlib.sha256(text.encode()).hexdigest()[:16]))
+            out.append(Plan(index, example, mode, key_of(as_json(facts), session.weights_hash)))
     return out
 
 

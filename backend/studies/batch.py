@@ -33,12 +33,18 @@ class Batch:
     warmup: int = 0  # so many first examples fill the pools and leave no row
     shadow: float = 0.0  # share of requests whose last agent is checked against dense
 
-    def key(self, mode: Mode, index: int, weights_hash: str) -> str:
-        """Identity of a row."""
+    def keys(self, mode: Mode, weights_hash: str) -> list[str]:
+        """Identity of every row, made of its example and those before it."""
         facts = as_json(replace(self.request, mode=mode, values={}, expected=None))
-        values = [dict(e.values) for e in self.examples[: index + 1]]
-        text = json.dumps([facts, values, self.warmup, self.shadow, weights_hash], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        running = hashlib.sha256(f"[{json.dumps(facts, sort_keys=True)}, [".encode())
+        end = f"], {json.dumps([self.warmup, self.shadow, weights_hash])[1:]}".encode()
+        keys = []
+        for index, example in enumerate(self.examples):
+            running.update((", " * (index > 0) + json.dumps(dict(example.values), sort_keys=True)).encode())
+            whole = running.copy()
+            whole.update(end)
+            keys.append(whole.hexdigest()[:16])
+        return keys
 
 
 def run_batch(session: LabSession, batch: Batch, path: Path) -> Iterator[Event]:
@@ -53,7 +59,7 @@ def run_batch(session: LabSession, batch: Batch, path: Path) -> Iterator[Event]:
     total = len(batch.modes) * (len(batch.examples) - batch.warmup)
     finished = 0
     for mode in batch.modes:
-        keys = [batch.key(mode, i, session.weights_hash) for i in range(len(batch.examples))]
+        keys = batch.keys(mode, session.weights_hash)
         first = next((i for i in range(batch.warmup, len(keys)) if keys[i] not in rows), len(keys))
         finished += first - batch.warmup
         if first == len(keys):

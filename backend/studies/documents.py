@@ -9,8 +9,6 @@ One row per question and model goes to an append-only file; a study that is star
 Times leave out what can be done before the question is known, encoding documents and template alone.
 """
 
-import hashlib
-import json
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ import numpy as np
 
 from backend.base.errors import OptionError
 from backend.base.ranges import check_whole
-from backend.base.row_file import RowFile
+from backend.base.row_file import RowFile, key_of
 from backend.cache.samples import PromptInContext, SampleLog
 from backend.engine.engine import Engine
 from backend.engine.prefill import Prefill
@@ -131,8 +129,7 @@ def arms_of(model: LoadedModel) -> tuple[DocumentArm, ...]:
 def row_key(model: LoadedModel, arms: Sequence[DocumentArm], seed: int, index: int) -> str:
     """Identity of a row: the weights, what was compared on them, and the question."""
     compared = [[arm.label, arm.method, dict(arm.options)] for arm in arms]
-    facts = json.dumps([model.info.weights_hash, compared, seed, index, MAX_ANSWER], sort_keys=True)
-    return hashlib.sha256(facts.encode()).hexdigest()[:16]
+    return key_of(model.info.weights_hash, compared, seed, index, MAX_ANSWER)
 
 
 def ask(models: Sequence[LoadedModel], questions: int, seed: int, path: Path) -> Iterator[Progress]:

@@ -7,8 +7,6 @@ decoding. Pinned: dense's turns are read again under every setting of the grid, 
 *dense* computed, so an error is a setting's own and not inherited.
 """
 
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, groupby
@@ -20,7 +18,7 @@ import torch
 from torch import Tensor
 
 from backend.base.clock import Clock
-from backend.base.row_file import RowFile
+from backend.base.row_file import RowFile, key_of
 from backend.base.serialization import as_json
 from backend.base.text import Tax
 from backend.cache.kv_cache import KVCache
@@ -105,8 +103,7 @@ def hypotheses(
 
 
 def _key(request: HypothesesRequest, model: LoadedModel, number: int) -> str:
-    facts = [as_json(replace(request, episodes=number + 1)), model.info.weights_hash]
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    return key_of(as_json(replace(request, episodes=number + 1)), model.info.weights_hash)
 
 
 def _options(choice: MethodChoice, request: HypothesesRequest) -> Options:

@@ -106,7 +106,7 @@ def run(
         for event in run_batch(session, batch, rows_path):
             if isinstance(event, Progress) and event.agent is None:
                 tell(event.text)
-    keys = {batch.key(mode, i, session.weights_hash) for mode in modes for i in range(warmup, len(examples))}
+    keys = {key for mode in modes for key in batch.keys(mode, session.weights_hash)[warmup:]}
     rows = [row for row in RowFile(rows_path).rows() if row["key"] in keys]
     summary = summarise(rows, request.pipeline.final)
     report = {
