@@ -171,7 +171,7 @@ class PinnedStep:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class LoneGraft:
     """A stored segment that is alike, but not all behind the same beginning, grafted alone with the base's
     halo: ``end`` (the last of its grafts), ``last`` and ``along`` as in :class:`PinnedStep`; ``kept``:
     whether every token of dense's turn is still the likeliest. The latter two are None in earlier rows."""
@@ -225,7 +225,7 @@ class HypothesesRecord(Taxed):
     tolerance: float  # relative, below which a moved key counts as the same (as in the certificate)
     live: tuple[LiveStep, ...]
     pinned: tuple[PinnedStep, ...]
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[LoneGraft, ...]
     reruns: tuple[Rerun, ...]
     moved: tuple[Moved, ...]
     format: int = HYPOTHESES_FORMAT
@@ -247,6 +247,6 @@ def record_of_rows(
 
     return HypothesesRecord(
         request, model, tolerance, items("live", LiveStep), items("pinned", PinnedStep),
-        items("candidates", Candidate), items("reruns", Rerun), tuple(moved),
+        items("candidates", LoneGraft), items("reruns", Rerun), tuple(moved),
         boundary_tax=sum_taxes(row.get("boundary_tax") for row in episodes),
     )  # fmt: skip

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from backend.base.statistics import NOTHING, Share, bootstrap, deviations, share, wilson
 from backend.records.judge import NONE_TAKEN, Change, Judged, JudgeOutcome
-from backend.records.judge_tables import Counted, JudgeLine, JudgeTable
+from backend.records.judge_tables import JudgeLine, JudgeTable, ProblemCount
 
 
 def paired(
@@ -109,7 +109,7 @@ def table(judged: Judged) -> JudgeTable:
     return JudgeTable(tuple(line(judged, o, m) for o in judged.orders for m in judged.labels))
 
 
-def counted(judged: Judged, order: str | None = None) -> tuple[Counted, ...]:
+def counted(judged: Judged, order: str | None = None) -> tuple[ProblemCount, ...]:
     """Per problem, over the methods other than dense: how many were right, and how many kept dense's
     selection (judge study, A.2: ACC counts and JCR counts). Problems whose dense selection cannot be read are
     left out.
@@ -125,7 +125,7 @@ def counted(judged: Judged, order: str | None = None) -> tuple[Counted, ...]:
             if order not in (None, name) or not outcomes or any(o.consistent is None for o in outcomes):
                 continue
             out.append(
-                Counted(
+                ProblemCount(
                     problem=row.problem.number,
                     order=name,
                     question=row.problem.question,
@@ -140,7 +140,7 @@ def counted(judged: Judged, order: str | None = None) -> tuple[Counted, ...]:
     return tuple(out)
 
 
-def heat(counts: Sequence[Counted]) -> NDArray[np.int64]:
+def heat(counts: Sequence[ProblemCount]) -> NDArray[np.int64]:
     """(right, kept) numbers of problems: row by how many methods were right, column by how many kept dense's
     selection."""
     methods = max((c.methods for c in counts), default=0)

@@ -69,7 +69,7 @@ class JudgeTable:
 
 
 @dataclass(frozen=True)
-class Counted:
+class ProblemCount:
     """One problem in one order: over the reuse methods, how many were right and how many kept dense's
     selection (judge study, Fig. 7), which changed it (``flipped``), and which of these took none
     (``none_taken``)."""

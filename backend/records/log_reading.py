@@ -185,7 +185,7 @@ class LayoutRow:
 
 
 @dataclass(frozen=True)
-class Counted:
+class ExactCount:
     """``count`` of ``of``, with exact 95% limits of the true share (Clopper and Pearson)."""
 
     count: int
@@ -263,7 +263,7 @@ class ReadingRecord(Taxed):
 
 def _counted(rows: Iterable[Row], test: Callable[[Row], bool]) -> dict[str, Any]:
     hits = [test(row) for row in rows]
-    return Counted(sum(hits), len(hits)).plain()
+    return ExactCount(sum(hits), len(hits)).plain()
 
 
 def _summed(method: str, agent: str | None, rows: Sequence[ReadingRow]) -> dict[str, Any]:
@@ -291,5 +291,5 @@ def _summed(method: str, agent: str | None, rows: Sequence[ReadingRow]) -> dict[
         "logged_tokens": total,
         "key_error": mean(row.key_error for row in rows),
         "value_error": mean(row.value_error for row in rows),
-        "explained": Counted(sum(bool(b.parts) for b in searches), len(searches)).plain(),
+        "explained": ExactCount(sum(bool(b.parts) for b in searches), len(searches)).plain(),
     }

@@ -187,7 +187,7 @@ def trade(score: Numbers, same: Booleans, copied: Numbers) -> Trade:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Reliability:
     """Sets in groups of equal size by score, all (groups,): mean score, share that was safe with its 95%
     interval (Wilson), number of sets."""
 
@@ -198,11 +198,11 @@ class Calibration:
     sets: NDArray[np.int64]
 
 
-def calibration(score: Numbers, safe: Booleans) -> Calibration:
+def reliability(score: Numbers, safe: Booleans) -> Reliability:
     """Does a score of 0.8 mean that 80% are safe?"""
     parts = [p for p in np.array_split(np.argsort(score, kind="stable"), 8) if len(p)]
     bounds = np.array([wilson(int(safe[p].sum()), len(p)) for p in parts])
-    return Calibration(
+    return Reliability(
         np.array([score[p].mean() for p in parts]),
         np.array([safe[p].mean() for p in parts]),
         bounds[:, 0],

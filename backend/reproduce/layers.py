@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from backend.prompts.presets import Preset, load_preset, preset_requests
+from backend.prompts.template import QUESTION
 from backend.records.offsets import KINDS, PARTS, OffsetRequest, OffsetStudy
 from backend.records.proximity import ProximityRecord, ProximityRequest
 from backend.reproduce.context import Context, Step
@@ -18,7 +19,6 @@ from backend.studies.proximity import proximity as measure
 #: Places in a model of any depth, as shares of it.
 DEPTHS = {"first layer": 0.0, "a quarter": 0.25, "half": 0.5, "three quarters": 0.75, "last layer": 1.0}
 ESTIMATED = ("half", "last layer")  # depths at which estimates are compared
-QUESTION = "user_question"
 
 
 def layer_at(depth: str, layers: int) -> int:

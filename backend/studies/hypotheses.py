@@ -47,10 +47,10 @@ from backend.records.hypotheses import (
     BASE,
     RERUNS,
     SMALLEST_TAU,
-    Candidate,
     HypothesesRecord,
     HypothesesRequest,
     LiveStep,
+    LoneGraft,
     Moved,
     PinnedStep,
     Rerun,
@@ -205,11 +205,11 @@ class Pinned:
 
     def episode(
         self, pipeline: Pipeline, number: int, example: Example, again: bool
-    ) -> tuple[list[PinnedStep], list[Candidate], Tax]:
+    ) -> tuple[list[PinnedStep], list[LoneGraft], Tax]:
         """Measure an episode (not ``again``), then store what dense computed of it."""
         prompts: list[Sequence[int]] = []
         steps: list[PinnedStep] = []
-        candidates: list[Candidate] = []
+        candidates: list[LoneGraft] = []
         decoding = Decoding(max_new_tokens=self.request.max_new_tokens)
         for turn in turns(self.engine, pipeline, self.log, example, self.dense, decoding):
             prompts.append(turn.context.prompt.ids)
@@ -267,7 +267,7 @@ class Pinned:
         view = AssembledPrompt(self.engine, context, plan, layout, cache, nothing)
         return tuple(kl(dense[list(ends)], view.logits_at(ends)).tolist())
 
-    def _candidates(self, turn: Turn, number: int, dense: Tensor, along: Tensor) -> list[Candidate]:
+    def _candidates(self, turn: Turn, number: int, dense: Tensor, along: Tensor) -> list[LoneGraft]:
         """Graft similar spans one by one (H3): a seeded draw of those found with the smallest tau."""
         method = next(m for s, m in self.methods.items() if replace(s, tau=BASE.tau, halo=BASE.halo) == BASE)
         context, out = turn.context, []
@@ -291,7 +291,7 @@ class Pinned:
             [*_, end] = self._apart(context, plan, read.cache, [inside[-1].end - 1], dense)
             last = float(kl(dense[-1:], read.logits[None]))
             similar = best.similarity, best.context, best.cut.tokens
-            out.append(Candidate(number, turn.number, *similar, end, last, *self._along(turn, read, along)))
+            out.append(LoneGraft(number, turn.number, *similar, end, last, *self._along(turn, read, along)))
         return out
 
 

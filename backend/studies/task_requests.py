@@ -4,10 +4,10 @@ from backend.prompts.agent import Agent
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.scoring import Scoring
 from backend.prompts.tasks import Document
+from backend.prompts.template import QUESTION
 from backend.records.request import Decoding, MethodChoice, RunRequest
 
 MAX_ANSWER = 224
-QUESTION = "user_question"
 
 
 def as_request(

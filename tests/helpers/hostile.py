@@ -30,7 +30,7 @@ from backend.records.judge import (
     JudgeProblem,
     JudgeRequest,
 )
-from backend.records.judge_tables import Counted, JudgeLine, JudgeTable
+from backend.records.judge_tables import JudgeLine, JudgeTable, ProblemCount
 from backend.records.offsets import PARTS, Approximated, OffsetRequest, OffsetStudy, SampleOffsets, Twins
 from backend.records.prompt import Span
 from backend.records.proximity import ProximityRecord
@@ -138,7 +138,7 @@ def loop() -> LoopRecord:
     return sullied(record)
 
 
-def judged() -> tuple[Judged, JudgeTable, tuple[Counted, ...]]:
+def judged() -> tuple[Judged, JudgeTable, tuple[ProblemCount, ...]]:
     problem = JudgeProblem(
         1, "Which?", (Candidate("The answer is 1", "a"), Candidate("The answer is 2", "b"))
     )
@@ -167,7 +167,7 @@ def judged() -> tuple[Judged, JudgeTable, tuple[Counted, ...]]:
     )  # fmt: skip
     table = JudgeTable(tuple(replace(line, method=m) for m in LABELS))
     counts = tuple(
-        Counted(n, "identity", "Which?", n % 3, n % 2, 2, ("naive",), ("naive",), ("kvcomm",))
+        ProblemCount(n, "identity", "Which?", n % 3, n % 2, 2, ("naive",), ("naive",), ("kvcomm",))
         for n in (1, 2, 3)
     )
     return sullied(Judged(request, MODEL, rows, ("a note",), points)), sullied(table), sullied(counts)

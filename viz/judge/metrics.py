@@ -15,7 +15,7 @@ from backend.base.statistics import Share
 from backend.base.text import boundary_words, replication
 from backend.records.judge import Judged
 from backend.records.judge_summary import changes_of
-from backend.records.judge_tables import Counted, JudgeLine, JudgeTable
+from backend.records.judge_tables import JudgeLine, JudgeTable, ProblemCount
 from viz.base.figure import FigureView, Panel, colour_bar, empty_view, figure, share_bars
 from viz.base.format import NONE, clip, listing, number, order_words, plot_text, plural, rounded
 from viz.base.html import render
@@ -28,7 +28,7 @@ NOT_YET = "Nothing has been judged yet."
 def views(
     judged: Judged,
     table: JudgeTable,
-    counts: Sequence[Counted],
+    counts: Sequence[ProblemCount],
     umap: NDArray[np.float32] | str | None = None,
 ) -> tuple[FigureView | Panel, ...]:
     """All views of a batch. ``table`` and ``counts`` are :func:`backend.records.judge_summary.table` and
@@ -188,7 +188,7 @@ def shares(table: JudgeTable, judged: Judged | None = None) -> FigureView:
     )
 
 
-def counts_map(counts: Sequence[Counted]) -> FigureView:
+def counts_map(counts: Sequence[ProblemCount]) -> FigureView:
     """Fig. 7, right: problems by how many methods were right and how many kept dense's selection."""
     title = "Are easy problems safe to reuse?"
     columns = (
@@ -297,7 +297,7 @@ def slots_taken(table: JudgeTable, order: str, judged: Judged | None = None) -> 
 
 
 def question_map(
-    judged: Judged, counts: Sequence[Counted], umap: NDArray[np.float32] | str | None = None
+    judged: Judged, counts: Sequence[ProblemCount], umap: NDArray[np.float32] | str | None = None
 ) -> FigureView:
     """Fig. 7, left: questions in the plane of their embeddings, coloured by how many methods kept dense's
     selection (over all orders).

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from backend.records.risk import GateTest, RiskRecord, calibration, roc, trade
+from backend.records.risk import GateTest, RiskRecord, reliability, roc, trade
 from backend.records.risk_gate import EVERY, OWN_FEATURES, TEXT_FEATURES
 from viz.base.figure import FigureView, empty_view, figure, interval
 from viz.base.format import listing, number, percent, plot_text, plural
@@ -115,7 +115,7 @@ def calibration_view(record: RiskRecord) -> FigureView:
     rows: list[tuple[Any, ...]] = []
     furthest = 0.0
     for test in tests:
-        groups = calibration(test.score[test.asked], test.safe[test.asked])
+        groups = reliability(test.score[test.asked], test.safe[test.asked])
         furthest = max(furthest, float(np.abs(groups.score - groups.share).max()))
         drawing.add_scatter(
             x=groups.score, y=groups.share, mode="lines+markers", customdata=groups.sets,

@@ -24,7 +24,7 @@ from backend.records.risk import (
     CandidateSet,
     RiskRecord,
     RiskRequest,
-    calibration,
+    reliability,
     roc,
     trade,
 )
@@ -134,7 +134,7 @@ def test_a_threshold_buys_what_applying_it_gives(scores: list[int], data: st.Dat
 def test_calibration_groups_hold_every_set_once(scores: list[int], data: st.DataObject) -> None:
     safe = np.array(data.draw(st.lists(st.booleans(), min_size=len(scores), max_size=len(scores))))
     score = np.array(scores, dtype=float) / 5
-    found = calibration(score, safe)
+    found = reliability(score, safe)
     assert found.sets.sum() == len(scores)
     assert (found.sets * found.score).sum() == pytest.approx(score.sum())
     assert (found.sets * found.share).sum() == pytest.approx(safe.sum())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from backend.model.load import LoadedModel
-from backend.records.judge_tables import Counted
+from backend.records.judge_tables import ProblemCount
 from backend.reproduce import judging, overlap
 from backend.reproduce.context import Context, Settings
 from backend.reproduce.registry import find
@@ -51,7 +51,7 @@ def test_questions_are_counted_by_how_many_methods_kept_them(
     tiny_model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = [
-        Counted(n, "identity", "?", right, kept, 2, (), (), ())
+        ProblemCount(n, "identity", "?", right, kept, 2, (), (), ())
         for n, (right, kept) in enumerate(((0, 0), (2, 2), (1, 2), (2, 1)))
     ]
     monkeypatch.setattr(judging, "counted", lambda judged: tuple(counts))

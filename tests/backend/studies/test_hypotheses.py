@@ -22,10 +22,10 @@ from backend.records.hypotheses import (
     BASE,
     KEPT,
     SKIPPED,
-    Candidate,
     HypothesesRecord,
     HypothesesRequest,
     LiveStep,
+    LoneGraft,
     Moved,
     PinnedStep,
     Rerun,
@@ -145,7 +145,7 @@ def made(**changes: Any) -> HypothesesRecord:
     pinned = [
         PinnedStep(e, 1, s, 100, 0, 60, (0.01, 0.03), 0.02, 0.5) for e in range(40) for s in (BASE, setting)
     ]
-    good = [Candidate(e, 1, 0.9, 0.9, 40, 0.01, 0.01) for e in range(40)]
+    good = [LoneGraft(e, 1, 0.9, 0.9, 40, 0.01, 0.01) for e in range(40)]
     record = HypothesesRecord(
         REQUEST, tiny_info(), 1e-3, tuple(live), tuple(pinned), tuple(good),
         tuple(Rerun(0, m, 80.0, 0.2, 0.1) for m in ("dense", "segments")), (Moved(1, 1e-6), Moved(64, 1e-5)),
@@ -251,7 +251,7 @@ def test_too_little_decides_nothing() -> None:
 
 def test_precision_and_recall_by_hand() -> None:
     every = [(0.95, 0.01), (0.9, 0.5), (0.8, 0.02), (0.6, 0.03), (0.6, 0.9)]
-    record = made(candidates=tuple(Candidate(0, 1, s, 1.0, 30, k, k) for s, k in every))
+    record = made(candidates=tuple(LoneGraft(0, 1, s, 1.0, 30, k, k) for s, k in every))
     found = {tau: (p, r, n) for tau, p, r, n in precision_recall(record)}
     assert found[0.5] == (3 / 5, 1.0, 5)
     assert found[0.8] == (2 / 3, 2 / 3, 3)

@@ -15,7 +15,7 @@ from backend.base.errors import OptionError, RunCancelled
 from backend.logs.calls import Call, Message, Tool
 from backend.logs.written_call import written_call
 from backend.records.log_gate import GateRequest
-from backend.records.log_reading import Counted, ReadingRecord, ReadingRequest
+from backend.records.log_reading import ExactCount, ReadingRecord, ReadingRequest
 from backend.records.request import MethodChoice
 from backend.session.session import LabSession
 from backend.session.shared_warm_up import WarmUpCache
@@ -161,7 +161,7 @@ def test_a_call_of_a_tool_is_read_whatever_its_form(text: str, found: str) -> No
 
 @pytest.mark.parametrize(("count", "of"), [(0, 9), (1, 30), (7, 7), (4, 11)])
 def test_intervals_are_those_of_clopper_and_pearson(count: int, of: int) -> None:
-    low, high = Counted(count, of).limits
+    low, high = ExactCount(count, of).limits
     assert low == pytest.approx(beta.ppf(0.025, count, of - count + 1) if count else 0, abs=1e-9)
     assert high == pytest.approx(beta.ppf(0.975, count + 1, of - count) if count < of else 1, abs=1e-9)
 
