@@ -25,7 +25,7 @@ def paired(
     value: Callable[[JudgeOutcome], bool | None],
     family: int,
 ) -> Share:
-    """Mean change of an indicator from ``other`` to ``mine`` over the problems where both have it; one of
+    """Mean change of an indicator from ``other`` to ``own`` over the problems where both have it; one of
     ``family`` changes."""
     baseline = {o.problem: value(o) for o in other}
     both = [(value(o), baseline.get(o.problem)) for o in own]

@@ -145,7 +145,7 @@ def overlap(a: NDArray[np.float32], b: NDArray[np.float32], count: int) -> float
 
 
 def expected_jaccard(tokens: int, count: int) -> float:
-    """Expected Jaccard similarity of two random sets of ``kept`` out of ``tokens`` (hypergeometric)."""
+    """Expected Jaccard similarity of two random sets of ``count`` out of ``tokens`` (hypergeometric)."""
     shared = np.arange(max(0, 2 * count - tokens), count + 1)
     weights = stats.hypergeom.pmf(shared, tokens, count, count)
     return float((weights * shared / (2 * count - shared)).sum())

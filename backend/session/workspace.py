@@ -122,7 +122,14 @@ class Workspace:
         finished: bool,
         expected: str | None = None,
     ) -> None:
-        """Close a request: remember it, or undo what an unfinished one left; then keep to the budget."""
+        """Close a request: remember it, or undo what an unfinished one left; then keep to the budget.
+
+        Args:
+            runs: of its methods, dense first.
+            contexts: what agents read, in running order, by a method's label.
+            finished: whether all its agents answered.
+            expected: its known answer.
+        """
         self.reading = None
         for stream in {id(run.stream): run.stream for run in runs}.values():
             members = [run for run in runs if run.stream is stream]

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,7 @@ class SweepDesk:
         path = self.folder / f"saved.{kind}"
         path.unlink(missing_ok=True)
         if kind == "sqlite":
-            with sqlite3.connect(self.folder / ROWS) as connection:
+            with closing(sqlite3.connect(self.folder / ROWS)) as connection:
                 connection.execute("VACUUM INTO ?", (str(path),))
         else:
             export(self.result.rows, path, "parquet" if kind == "parquet" else "csv")
