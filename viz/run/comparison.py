@@ -28,13 +28,10 @@ class Columns:
 
 
 def comparison_html(
-    record: RunRecord,
-    dimmed: bool = False,
-    columns: Columns | None = None,
-    pending: Collection[tuple[int, str]] = (),
+    record: RunRecord, columns: Columns | None = None, pending: Collection[tuple[int, str]] = ()
 ) -> Markup:
-    """The comparison of a finished run. ``dimmed``: it no longer matches the inputs. ``columns``: for buttons
-    at their heads and a table beside the pinned one. ``pending``: agents and labels still being decoded."""
+    """The comparison of a finished run. ``columns``: for buttons at their heads and a table beside the pinned
+    one. ``pending``: agents and labels still being decoded."""
     looks = words.styles(record)
     dense = words.dense_label(record)
     heads = [_column_summary(record, m) for m in record.labels]
@@ -46,7 +43,7 @@ def comparison_html(
     last = record.agents[-1]
     answers = [_badges(record.outcome(last, m), record.outcome(last, dense)) for m in record.labels]
     table = grid(
-        record.request.pipeline, record.agents, record.labels, looks, heads, cell, dimmed, columns,
+        record.request.pipeline, record.agents, record.labels, looks, heads, cell, columns,
         text_differences(record), answers,
     )  # fmt: skip
     options = columns or Columns()
@@ -93,7 +90,6 @@ def grid(
     looks: Mapping[str, MethodStyle],
     summaries: Sequence[str],
     cell: Callable[[int, str], Markup],
-    dimmed: bool = False,
     columns: Columns | None = None,
     notes: Mapping[int, str] | None = None,
     answers: Sequence[Markup] = (),
@@ -109,7 +105,7 @@ def grid(
     roles = {a: words.clip(words.agent_role(pipeline, a), 90) for a in agents}
     return render(
         "run/grid.html", pipeline=pipeline, agents=agents, looks=[looks[m] for m in labels], roles=roles,
-        summaries=summaries, cell=cell, dimmed=dimmed, columns=columns, opened=open_agents, said=notes or {},
+        summaries=summaries, cell=cell, columns=columns, opened=open_agents, said=notes or {},
         SAME=SAME, answers=answers,
     )  # fmt: skip
 

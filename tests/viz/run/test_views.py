@@ -117,7 +117,6 @@ def html_of(record) -> list[str]:
     texts = {(a, m): record.outcome(a, m).text for a in record.agents for m in record.labels}
     return [
         comparison_html(record),
-        comparison_html(record, dimmed=True),
         live_html(pipeline, record.labels, texts, "Inspector: " + record.id, 3, 7),
         graph_svg(pipeline),
         record_html(record),
@@ -264,7 +263,6 @@ def test_comparison_says_states_answers_and_reasons():
     ):
         assert said in html, said
     assert html.index("Full read") < html.index("Copy and reposition") < html.index("KVCOMM")
-    assert "kv-dimmed" in comparison_html(make_record(), dimmed=True)
 
 
 def test_diff_marks_what_differs():
