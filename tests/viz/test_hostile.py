@@ -126,7 +126,7 @@ def of_tour() -> Iterator[Any]:
 
 def of_judge() -> Iterator[Any]:
     judged, table, counts = hostile.judged()
-    yield from metrics.views(judged, table, counts, judged.points)
+    yield from metrics.views(judged, table, counts)
     row, request = judged.rows[0], judged.request
     for draw in (
         verdict_grid.sentence,

@@ -108,7 +108,7 @@ def token_axes(drawing: go.Figure, layers: int, tokens: int) -> None:
 
 
 def plane_layouts(
-    drawing: go.Figure, points: NDArray[np.float32], umap: NDArray[np.float32] | str | None
+    drawing: go.Figure, points: NDArray[np.float32], umap: NDArray[np.float32] | str | None = None
 ) -> list[NDArray[np.float32]]:
     """Coordinates (texts, 2) of one or two planes, each in a panel of its own: the first two axes of the
     principal coordinates ``points``, and UMAP's if ``umap`` holds them."""

@@ -25,21 +25,16 @@ from viz.base.theme import MAGNITUDE, OUTLINE_COLOUR, MethodStyle, method_styles
 NOT_YET = "Nothing has been judged yet."
 
 
-def views(
-    judged: Judged,
-    table: JudgeTable,
-    counts: Sequence[ProblemCount],
-    umap: NDArray[np.float32] | str | None = None,
-) -> tuple[FigureView | Panel, ...]:
+def views(judged: Judged, table: JudgeTable, counts: Sequence[ProblemCount]) -> tuple[FigureView | Panel, ...]:
     """All views of a batch. ``table`` and ``counts`` are :func:`backend.records.judge_summary.table` and
-    :func:`~backend.records.judge_summary.counted` of it; ``umap`` as in :func:`question_map`."""
+    :func:`~backend.records.judge_summary.counted` of it."""
     orders = tuple(dict.fromkeys(line.order for line in table.lines))
     return (
         table_panel(table, judged),
         shares(table, judged),
         counts_map(counts),
         *(slots_taken(table, order, judged) for order in orders[:2]),
-        question_map(judged, counts, umap),
+        question_map(judged, counts),
     )
 
 
@@ -296,19 +291,11 @@ def slots_taken(table: JudgeTable, order: str, judged: Judged | None = None) -> 
     return FigureView(key, title, how, f"{finding}.", drawing, columns, tuple(rows))
 
 
-def question_map(
-    judged: Judged, counts: Sequence[ProblemCount], umap: NDArray[np.float32] | str | None = None
-) -> FigureView:
+def question_map(judged: Judged, counts: Sequence[ProblemCount]) -> FigureView:
     """Fig. 7, left: questions in the plane of their embeddings, coloured by how many methods kept dense's
-    selection (over all orders).
-
-    ``umap``: its layout (:func:`viz.anchors.pool_map.umap_layout` of ``judged.points``), why there is none,
-    or None when it was not asked for.
-    """
+    selection (over all orders)."""
     title = "Do flips belong to a kind of question?"
-    columns = (
-        "problem", "question", "PCA 1", "PCA 2", "UMAP 1", "UMAP 2", "selected as full read", "of", "right",
-    )  # fmt: skip
+    columns = ("problem", "question", "PCA 1", "PCA 2", "selected as full read", "of", "right")
     same, total, right = Counter[int](), Counter[int](), Counter[int]()
     for c in counts:
         same[c.problem] += c.kept
@@ -318,48 +305,39 @@ def question_map(
     if judged.points is None or len(places) < 2:
         return empty_view("judge_questions", title, "A map needs two judged problems or more.", columns)
     drawing = figure(400, margin={"t": 40, "r": 8}, showlegend=False)
-    layouts = plane_layouts(drawing, judged.points, umap)
+    (plane,) = plane_layouts(drawing, judged.points)
     problems = [judged.rows[i].problem for i in places]
     same_shares = [same[p.number] / total[p.number] for p in problems]
-    for index, layout in enumerate(layouts):
-        axis = "" if index == 0 else "2"
-        drawing.add_scatter(
-            x=layout[places, 0],
-            y=layout[places, 1],
-            mode="markers",
-            xaxis=f"x{axis}",
-            yaxis=f"y{axis}",
-            marker={
-                "size": 10,
-                "symbol": ["circle" if right[p.number] == total[p.number] else "x-open" for p in problems],
-                "color": [100 * s for s in same_shares],
-                "colorscale": MAGNITUDE,
-                "cmin": 0,
-                "cmax": 100,
-                "line": {"width": 1.2, "color": OUTLINE_COLOUR},
-                "showscale": index == 0,
-                "colorbar": colour_bar("kept (%)"),
-            },
-            customdata=[
-                f"{p.number}: {plot_text(clip(p.question, 80))}<br>{same[p.number]} of {total[p.number]} "
-                "selections as the full read’s"
-                for p in problems
-            ],
-            hovertemplate="%{customdata}<extra></extra>",
-        )  # fmt: skip
+    drawing.add_scatter(
+        x=plane[places, 0],
+        y=plane[places, 1],
+        mode="markers",
+        marker={
+            "size": 10,
+            "symbol": ["circle" if right[p.number] == total[p.number] else "x-open" for p in problems],
+            "color": [100 * s for s in same_shares],
+            "colorscale": MAGNITUDE,
+            "cmin": 0,
+            "cmax": 100,
+            "line": {"width": 1.2, "color": OUTLINE_COLOUR},
+            "showscale": True,
+            "colorbar": colour_bar("kept (%)"),
+        },
+        customdata=[
+            f"{p.number}: {plot_text(clip(p.question, 80))}<br>{same[p.number]} of {total[p.number]} "
+            "selections as the full read’s"
+            for p in problems
+        ],
+        hovertemplate="%{customdata}<extra></extra>",
+    )  # fmt: skip
     how = (
         "Each mark is a question, the mean of its token embeddings; a cross when some method’s answer is "
-        "wrong. Colour: the share of selections, over reuse methods and orders, that equal the full read’s. "
+        "wrong. Colour: the share of selections, over reuse methods and orders, that equal the full read’s."
     )
-    if isinstance(umap, str):
-        how += umap
-    elif len(layouts) > 1:
-        how += "UMAP keeps neighbours together and says nothing about far distances."
     finding = _neighbours(judged.points[places], np.array(same_shares))
     rows = tuple(
         (
-            p.number, p.question, *(round(float(x), 6) for x in layouts[0][i]),
-            *((round(float(x), 6) for x in layouts[1][i]) if len(layouts) > 1 else (None, None)),
+            p.number, p.question, *(round(float(x), 6) for x in plane[i]),
             same[p.number], total[p.number], right[p.number],
         )
         for i, p in zip(places, problems, strict=True)

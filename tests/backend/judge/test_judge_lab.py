@@ -868,12 +868,3 @@ def test_figures_of_nothing_say_so() -> None:
     judged = replace(judged_by_hand(), rows=(), points=None)
     for view in drawn.views(judged, table(judged), ()):
         assert isinstance(view, Panel) or view.empty
-
-
-@pytest.mark.slow
-def test_the_map_shows_umap_where_it_is_given() -> None:
-    judged = judged_by_hand()
-    layout = np.arange(8, dtype=np.float32).reshape(4, 2)
-    view = drawn.question_map(judged, counted(judged), layout)
-    assert [row[4] for row in view.rows] == [0, 2, 4]
-    assert "too few" in drawn.question_map(judged, counted(judged), "too few").how_to_read
