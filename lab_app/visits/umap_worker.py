@@ -4,7 +4,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
 
@@ -52,9 +52,9 @@ class LayoutWorker:
             return self._layouts[key]
 
     def completed(
-        self, views: Sequence[FigureView | Panel], record: RunRecord, chosen: Selection, seconds: float = 0.0
+        self, views: Sequence[FigureView | Panel], record: RunRecord, chosen: Selection
     ) -> tuple[FigureView | Panel, ...]:
-        """The views with the map's second half, if it is there within ``seconds``."""
+        """The views with the map's second half, if it is there."""
         if all(view.key != MAP for view in views):
             return tuple(views)
         method = gated_method(record, chosen)
@@ -62,7 +62,6 @@ class LayoutWorker:
         if pool is None:
             return tuple(views)
         layout = self.layout(pool[1].points)
-        wait([layout], seconds)
         if not layout.done():
             return tuple(views)
         figure = anchor_map(record, chosen.agent, method, chosen.span, _result(layout))

@@ -117,8 +117,8 @@ def activation_histograms(record: RunRecord, method: str) -> FigureView:
     return FigureView("activation_histograms", title, how, finding, drawing, columns, tuple(out))
 
 
-def whole_bins(values: NDArray[np.int64], most: int = 20) -> NDArray[np.int64]:
-    """Edges of at most ``most`` bins of one whole width that hold every value."""
+def whole_bins(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Edges of at most 20 bins of one whole width that hold every value."""
     low, high = int(values.min()), int(values.max())
-    width = max(1, -(-(high - low + 1) // most))
+    width = max(1, -(-(high - low + 1) // 20))
     return np.arange(low, high + width + 1, width, dtype=np.int64)

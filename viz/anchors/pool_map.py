@@ -28,7 +28,7 @@ def mapped_pool(
     return next((pools[name] for name in names if name in pools), None)
 
 
-def umap_layout(points: NDArray[np.float32], seed: int = 0) -> Layout:
+def umap_layout(points: NDArray[np.float32]) -> Layout:
     """UMAP of principal coordinates (texts, components) to (texts, 2); slow at its first call.
 
     Raises:
@@ -40,7 +40,7 @@ def umap_layout(points: NDArray[np.float32], seed: int = 0) -> Layout:
 
     neighbours = min(15, len(points) - 1)
     # a spectral start fails on few points; a seed makes it repeatable and single-threaded
-    reducer = umap.UMAP(n_neighbors=neighbours, init="random", random_state=seed, n_jobs=1)
+    reducer = umap.UMAP(n_neighbors=neighbours, init="random", random_state=0, n_jobs=1)
     return np.asarray(reducer.fit_transform(points), dtype=np.float32)
 
 

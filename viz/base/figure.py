@@ -112,16 +112,14 @@ def empty_view(key: str, title: str, reason: str, columns: Sequence[str] = ()) -
     return FigureView(key, title, "", reason, drawing, tuple(columns), ())
 
 
-def pool_columns(
-    values: NDArray[np.float32], limit: int = MAX_COLUMNS
-) -> tuple[NDArray[np.float32], NDArray[np.int64], int]:
-    """Keep the largest value of neighbouring columns until at most ``limit`` columns are left.
+def pool_columns(values: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.int64], int]:
+    """Keep the largest value of neighbouring columns until at most ``MAX_COLUMNS`` are left.
 
     Returns:
         the pooled (rows, columns) float32 array, the first token of each column, and the tokens per column.
     """
     tokens = values.shape[1]
-    width = max(1, -(-tokens // limit))
+    width = max(1, -(-tokens // MAX_COLUMNS))
     starts = np.arange(0, tokens, width, dtype=np.int64)
     if tokens == 0:
         return values.astype(np.float32), starts, 1

@@ -243,12 +243,12 @@ def stylesheet() -> str:
     )
 
 
-def _reading_rules(lanes: int = 8) -> str:
-    """Rules that colour a prompt's text like the lane whose radio button is on."""
+def _reading_rules() -> str:
+    """Rules that colour a prompt's text like the lane, one of eight, whose radio button is on."""
     marks = {1: ("reused", "solid"), 2: ("corrected", "dashed"), 3: ("recomputed", "double")}
     rules = []
     for code, (name, line) in marks.items():
-        selector = ",".join(f'.kv-reading:has([data-lane="{i}"]:checked) .l{i}a{code}' for i in range(lanes))
+        selector = ",".join(f'.kv-reading:has([data-lane="{i}"]:checked) .l{i}a{code}' for i in range(8))
         width = "3px" if line == "double" else "2px"
         rules.append(
             f"{selector}{{background:color-mix(in srgb,var(--kv-{name}) 15%,transparent);"

@@ -138,6 +138,7 @@ def _one_lane(lane: MethodRun) -> dict[str, Any]:
     return out
 
 
-def _heaviest(anchors: tuple[int, ...], weights: tuple[float, ...], most: int = 5) -> list[tuple[int, float]]:
+def _heaviest(anchors: tuple[int, ...], weights: tuple[float, ...]) -> list[tuple[int, float]]:
+    """The five anchors of most weight."""
     pairs = list(zip(anchors, weights, strict=False)) or [(a, float("nan")) for a in anchors]
-    return [(a, w if np.isfinite(w) else 0.0) for a, w in sorted(pairs, key=lambda p: -p[1])[:most]]
+    return [(a, w if np.isfinite(w) else 0.0) for a, w in sorted(pairs, key=lambda p: -p[1])[:5]]

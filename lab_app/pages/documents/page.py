@@ -125,7 +125,7 @@ def arrive(page: PageBuilder, visit: Visit) -> Update:
         state.example = Example(values, record.request.expected)
         state.request, state.saved = record.request, True
         state.token = visit.keep(record, show=False)
-        update = fill_form(values) | render_run(visit, record)
+        update = fill_form(values) | render_run(record)
     return update | usable_methods(page) | documents_trained.arrive(visit)
 
 
@@ -198,12 +198,12 @@ def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
         record = yield from live(request, visit.engine.run(request, cancel=cancel))
         state = state_of(visit)
         state.request, state.token, state.saved = request, visit.keep(record, show=False), False
-        yield render_run(visit, record)
+        yield render_run(record)
 
     yield from one_run_in_turn(lab, visit, work, page_errors)
 
 
-def render_run(visit: Visit, record: RunRecord) -> Update:
+def render_run(record: RunRecord) -> Update:
     """A finished run."""
     agent = record.agents[-1]
     return {

@@ -54,12 +54,10 @@ def drawing(visit: Visit, pickers: Update, strip: bool = True, record: RunRecord
     return update
 
 
-def results(
-    visit: Visit | None, record: RunRecord | None = None, picks: Picks = (None, None, None)
-) -> Update:
+def results(visit: Visit | None, picks: Picks = (None, None, None)) -> Update:
     """Everything under the status line, for a record or for none; ``picks``: agent, method and segment."""
-    run_record = record or (visit.record if visit else None)
-    if visit is None or run_record is None:
+    record = visit.record if visit else None
+    if visit is None or record is None:
         nothing = payload([Panel("nothing", text.NOTHING_RUN, f"<p>{text.NOTHING_RUN_HELP}</p>")])
         return {
             "results.visible": False,
@@ -69,14 +67,14 @@ def results(
             "strip": {"html": ""},
             **{f"view_{tab.key}": nothing for tab in TABS},
         }
-    pickers = choices(run_record, *picks)
+    pickers = choices(record, *picks)
     update: Update = {
         "results.visible": True,
-        "verdict": run_card(run_record, repair_button(run_record)),
-        "comparison": comparison(visit, run_record),
-        "download": sharing_html.saving(visit.shown, visit.engine.tensor_bytes(run_record)),
+        "verdict": run_card(record, repair_button(record)),
+        "comparison": comparison(visit, record),
+        "download": sharing_html.saving(visit.shown, visit.engine.tensor_bytes(record)),
     }
-    return update | pickers | (drawing(visit, pickers) if visit.record is run_record else {})
+    return update | pickers | drawing(visit, pickers)
 
 
 def repair_button(record: RunRecord) -> Markup:

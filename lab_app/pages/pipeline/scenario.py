@@ -136,8 +136,8 @@ def boxes(pipeline: Pipeline, values: Mapping[str, str], filled: bool) -> tuple[
     )
 
 
-def example_at(preset: Preset, index: int, seed: int = 0) -> Example | None:
+def example_at(preset: Preset, index: int) -> Example | None:
     """One request of a scenario's set; None where it has no set."""
     if preset.request_source == "file":
         return None
-    return preset_requests(preset, index + 1, seed)[index]
+    return preset_requests(preset, index + 1)[index]

@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 import threading
+from concurrent.futures import wait
 from dataclasses import replace
 from typing import Any
 
@@ -365,6 +366,12 @@ def test_too_few_texts_for_umap_are_told() -> None:
             umap_layout(points)
 
 
+def await_map(background: LayoutWorker, record: RunRecord, chosen: Selection) -> None:
+    pool = mapped_pool(record, chosen.agent, chosen.method)
+    assert pool is not None
+    wait([background.layout(pool[1].points)], 20)
+
+
 def test_the_page_shows_pca_at_once_and_umap_when_ready(
     record: RunRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -386,7 +393,7 @@ def test_the_page_shows_pca_at_once_and_umap_when_ready(
     assert "being computed" in how(background.completed(views, record, chosen))
     assert background.pending(record, chosen)
     gate.set()
-    assert "keeps neighbours together" in how(background.completed(views, record, chosen, 20))
+    await_map(background, record, chosen)
     assert not background.pending(record, chosen)
     assert "keeps neighbours together" in how(background.completed(views, record, chosen))
     assert len(asked) == 1
@@ -398,7 +405,9 @@ def test_a_failed_umap_leaves_pca_and_says_so(record: RunRecord, monkeypatch: py
 
     monkeypatch.setattr("lab_app.visits.umap_worker.umap_layout", broken)
     chosen = Selection(reusing(record), "plain")
-    views = LayoutWorker().completed(tab("anchors").views(record, chosen), record, chosen, 20)
+    background = LayoutWorker()
+    await_map(background, record, chosen)
+    views = background.completed(tab("anchors").views(record, chosen), record, chosen)
     [found] = [v for v in views if isinstance(v, FigureView) and v.key == "anchor_map"]
     assert "could not be computed here (RuntimeError)" in found.how_to_read
     assert not found.empty
