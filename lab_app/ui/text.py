@@ -48,7 +48,6 @@ NO_NUMBER = "The request holds no number to change. Write one, or fill the pools
 WARM = "Warm up the anchor pools first"
 WARM_OWN = "with your request in other numbers"
 WARM_OWN_HELP = "Off: with other problems. On: no anchors are nearer, so this shows KVCOMM at its best."
-WARM_COUNT = "with requests of the set"
 WARM_BUTTON = "Fill now"
 FORGET = "Empty the pools"
 ABLATE = "Also run with each step off"
@@ -257,7 +256,6 @@ JUDGE_EMPTY_HELP = (
     "Press Run: the judge reads the candidates once in full and once with each method, "
     "in every chosen order. A different selection under the same order is what reuse did."
 )
-JUDGE_QUESTION_2 = "Where does it come from?"
 JUDGE_MORE = "Attention by layer, head and token"
 JUDGE_PICK_ORDER = "Order"
 JUDGE_PICK_METHOD = "Method"

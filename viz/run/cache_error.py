@@ -12,10 +12,6 @@ from viz.base.figure import FigureView, empty_view, figure
 from viz.base.format import number
 from viz.base.subplots import layer_axes, layer_curve, span_words, two_panels
 from viz.base.theme import OUTLINE_COLOUR, SLOT_COLOURS
-from viz.run.cache_error_facts import error_by_layer, error_map
-from viz.run.divergence import kl_along_answer
-
-__all__ = ["error_by_layer", "error_map", "kl_along_answer", "offset_by_layer"]
 
 PREFIX_COLOUR = "#8b95a1"
 

@@ -15,7 +15,9 @@ from viz.base import format as words
 from viz.base.figure import FigureView, Panel
 from viz.base.format import others
 from viz.run.break_even import break_even_view
-from viz.run.cache_error import error_by_layer, error_map, kl_along_answer, offset_by_layer
+from viz.run.cache_error import offset_by_layer
+from viz.run.cache_error_facts import error_by_layer, error_map
+from viz.run.divergence import kl_along_answer
 from viz.run.facts import final_agent
 from viz.run.familiarity import surprisal_panel
 from viz.run.play import play_panel

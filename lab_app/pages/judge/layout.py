@@ -9,6 +9,7 @@ from lab_app.ui import fields, html, text
 from lab_app.ui.components import figure_view, panes, raw_html
 from lab_app.ui.method_chips import method_chips
 from lab_app.ui.page import PageBuilder
+from viz.run.verdict_card import QUESTION_2
 
 CARDS = fields.cards("text", "candidate", *LIMITS["candidates"], ids="kv-judge")
 METHODS_AT_FIRST = ("naive", "kvcomm")
@@ -114,7 +115,7 @@ def build_results(page: PageBuilder) -> None:
     page.block("picks", elem_classes="kv-pane-1")
     page.form(
         "looks",
-        fields.note("", html.heading(text.JUDGE_QUESTION_2)),
+        fields.note("", html.heading(QUESTION_2)),
         fields.row(
             fields.select("pick_order", text.JUDGE_PICK_ORDER, [], "", id=f"kv-{KEY}-pick-order"),
             fields.select("pick_method", text.JUDGE_PICK_METHOD, [], "", id=f"kv-{KEY}-pick-method"),

@@ -18,7 +18,8 @@ from backend.records.sweep import Cell, SweepLine, Swept
 from viz.base.theme import METHOD_NAMES, method_styles
 from viz.judge.verdict_grid import _favourite
 from viz.run.break_even import Line, _finding
-from viz.run.cache_error import error_by_layer, offset_by_layer
+from viz.run.cache_error import offset_by_layer
+from viz.run.cache_error_facts import error_by_layer
 from viz.run.divergence import kl_along_answer
 from viz.studies.sweep import as_dense, sooner
 

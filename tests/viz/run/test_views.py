@@ -20,8 +20,10 @@ from viz.base.placeholder_pills import template_html
 from viz.base.textdiff import diff_html
 from viz.base.theme import PLOTLY_DARK, PLOTLY_LIGHT, css_variables, method_styles, script, stylesheet
 from viz.run.agent_graph import graph_svg
-from viz.run.cache_error import error_by_layer, error_map, kl_along_answer, offset_by_layer
+from viz.run.cache_error import offset_by_layer
+from viz.run.cache_error_facts import error_by_layer, error_map
 from viz.run.comparison import comparison_html, live_html
+from viz.run.divergence import kl_along_answer
 from viz.run.summary import memory_view, record_html
 from viz.run.tabs import TABS, Selection
 from viz.run.timing import ttft_view
