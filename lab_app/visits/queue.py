@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from itertools import islice
 
 from backend.base.errors import RunCancelled
-from lab_app.visits.messages import WAITING, WAITING_TIME
 from viz.base.format import duration, plural
 
 MEASURED = 16  # the last turns, whose average gives the expected wait
+WAITING = "Others have the model: {before} before you."
+WAITING_TIME = "Expected wait: {about}, as the last runs went."
 REPORT_SECONDS = 3.0  # a browser that has gone is noticed when something is sent to it
 
 

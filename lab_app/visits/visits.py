@@ -24,9 +24,11 @@ from backend.session.limits import Limits
 from lab_app.visits.addresses import Volume
 from lab_app.visits.classroom import Rooms
 from lab_app.visits.engine import Engine, Model
-from lab_app.visits.messages import LAB_FULL
 from lab_app.visits.queue import ModelQueue, QueuePlace
 
+LAB_FULL = (
+    "All {visits} places of this lab are taken by people who use them now. Reload the page in a minute."
+)
 KEPT_RECORDS = 6
 RECORD_BYTES = 64 << 20  # of one record, unpacked, and of all that a visit keeps beside the one on the screen
 DAY = 86400.0
