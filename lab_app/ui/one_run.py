@@ -1,17 +1,34 @@
 """A visit's one run: it waits for the model, shows errors beside their fields, and Cancel stops it."""
 
+import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from backend.base.errors import LabError, RunCancelled
+from backend.prompts.presets import Example
+from backend.records.request import RunRequest
 from lab_app.ui import html, text
+from lab_app.ui.first_runs import results_notice
 from lab_app.ui.types import Given, Update
 from lab_app.ui.validation import Problems, problems_of
 from lab_app.visits.queue import wait_for_turn
 from lab_app.visits.visits import Visit, VisitStore
 
 LOG = logging.getLogger("lab_app")
+
+
+@dataclass
+class RunState:
+    """What a visit's page remembers: the ``example`` on the form, the last ``request`` that was run, and the
+    ``token`` of its record."""
+
+    example: Example | None = None
+    next_example: int = 0
+    request: RunRequest | None = None
+    token: str = ""
+    saved: bool = False  # whether the shown run is the saved one of a first visit
 
 
 def one_run_in_turn(
@@ -62,6 +79,29 @@ def one_run(
         cancel.set()
         visit.cancel = None
     yield {"run.visible": True, "cancel.visible": False}
+
+
+def follow(
+    visit: Visit,
+    state: RunState,
+    read: Callable[[], RunRequest],
+    page_errors: Callable[[LabError | None], Update],
+    edited: str,
+) -> Update:
+    """What follows from a page's form: messages, the cost, the known answer, and whether the results belong
+    to an earlier form (``edited``). Another known answer alone is no edit."""
+    request = None
+    try:
+        request = read()
+        update = page_errors(None) | {"cost": html.cost(visit.engine.estimate(request), 0, 0.0)}
+    except LabError as error:
+        update = page_errors(error) | {"cost": ""}
+    example = state.example if request is not None and request.expected is not None else None
+    update["expected"] = html.known_answer(example, example.values) if example else ""
+    if visit.cancel is None and state.request is not None:
+        asked, ran = (r and dataclasses.replace(r, expected=None) for r in (request, state.request))
+        update["status"] = results_notice(asked != ran, state.saved, edited)
+    return update
 
 
 def field_errors(error: LabError | None, slot_of: Callable[[str | None], str]) -> Update:

@@ -28,10 +28,10 @@ from backend.records.run import Outcome, RunRecord
 from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import fields, html, text
 from lab_app.ui.components import figure_view, panes, payload, raw_html
-from lab_app.ui.first_runs import first_run, results_notice
+from lab_app.ui.first_runs import first_run
 from lab_app.ui.method_chips import chosen_methods, method_chips, usable_methods
 from lab_app.ui.method_choice import MOST_COLUMNS
-from lab_app.ui.one_run import cancelled, field_errors, one_run_in_turn
+from lab_app.ui.one_run import RunState, cancelled, field_errors, follow, one_run_in_turn
 from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec
 from lab_app.ui.streaming import REDRAW_SECONDS
 from lab_app.ui.types import Given, Update
@@ -55,15 +55,9 @@ READS = ("question", "methods", OPTIONS, "mode", "turns")
 
 
 @dataclass
-class AgentLoopState:
-    """What a visit's page remembers: the last ``request`` that was run, the ``token`` of its record, and the
-    episodes under its methods (``rows``)."""
+class AgentLoopState(RunState):
+    """What a visit's page remembers: also the episodes under the last request's methods (``rows``)."""
 
-    example: Example | None = None
-    next_example: int = 0
-    request: RunRequest | None = None
-    token: str = ""
-    saved: bool = False  # whether the shown run is the saved one of a first visit
     rows: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -119,18 +113,8 @@ def next_example(visit: Visit, inputs: Given) -> Update:
 
 
 def refresh(visit: Visit, inputs: Given) -> Update:
-    """What follows from the form: messages, the cost, and whether the turns belong to an earlier one."""
-    state, request = state_of(visit), None
-    try:
-        request = read(visit, inputs)
-        update = page_errors(None) | {"cost": html.cost(visit.engine.estimate(request), 0, 0.0)}
-    except LabError as error:
-        update = page_errors(error) | {"cost": ""}
-    example = state.example if request is not None and request.expected is not None else None
-    update["expected"] = html.known_answer(example, example.values) if example else ""
-    if visit.cancel is None and state.request is not None:
-        update["status"] = results_notice(request != state.request, state.saved, text.LOOP_EDITED)
-    return update
+    """What follows from the form."""
+    return follow(visit, state_of(visit), lambda: read(visit, inputs), page_errors, text.LOOP_EDITED)
 
 
 # -- running

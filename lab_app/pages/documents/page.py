@@ -20,10 +20,10 @@ from lab_app.pages.documents import trained_weights as documents_trained
 from lab_app.pages.pipeline.results import open_run
 from lab_app.ui import fields, html, text
 from lab_app.ui.components import panes, raw_html
-from lab_app.ui.first_runs import first_run, results_notice
+from lab_app.ui.first_runs import first_run
 from lab_app.ui.method_chips import chosen_methods, method_chips, usable_methods
 from lab_app.ui.method_choice import MOST_COLUMNS
-from lab_app.ui.one_run import cancelled, field_errors, one_run_in_turn
+from lab_app.ui.one_run import RunState, cancelled, field_errors, follow, one_run_in_turn
 from lab_app.ui.page import OPTIONS, PageBuilder, PageSpec
 from lab_app.ui.streaming import live
 from lab_app.ui.types import Given, Update
@@ -43,15 +43,10 @@ READS = ("text", "question", "methods", OPTIONS)
 
 
 @dataclass
-class DocumentsState:
-    """What a visit's Documents page remembers: the last ``request`` that was run, ``token`` of its record."""
+class DocumentsState(RunState):
+    """What a visit's Documents page remembers: also the kind of its examples."""
 
     preset: str = EXAMPLES[0]
-    example: Example | None = None
-    next_example: int = 0
-    request: RunRequest | None = None
-    token: str = ""
-    saved: bool = False  # whether the shown run is the saved one of a first visit
 
 
 def state_of(visit: Visit) -> DocumentsState:
@@ -155,24 +150,8 @@ def fill_form(values: Mapping[str, str]) -> Update:
 
 
 def refresh(visit: Visit, inputs: Given) -> Update:
-    """What follows from the form: messages, the cost, and whether the results belong to an earlier one."""
-    state, request = state_of(visit), None
-    try:
-        request = read(visit, inputs)
-        update = page_errors(None) | {"cost": html.cost(visit.engine.estimate(request), 0, 0.0)}
-    except LabError as error:
-        update = page_errors(error) | {"cost": ""}
-    example = state.example if request is not None and request.expected is not None else None
-    update["expected"] = html.known_answer(example, example.values) if example else ""
-    if visit.cancel is None and state.request is not None:
-        old = request is None or not same_request(request, state.request)
-        update["status"] = results_notice(old, state.saved, text.DOCUMENTS_EDITED)
-    return update
-
-
-def same_request(a: RunRequest, b: RunRequest) -> bool:
-    """Whether two requests differ in nothing but the known answer."""
-    return dataclasses.replace(a, expected=None) == dataclasses.replace(b, expected=None)
+    """What follows from the form."""
+    return follow(visit, state_of(visit), lambda: read(visit, inputs), page_errors, text.DOCUMENTS_EDITED)
 
 
 def current_request(visit: Visit, inputs: Given) -> tuple[str, RunRequest | None]:

@@ -109,6 +109,9 @@ def test_turns_appear_one_by_one_and_stay(lab: VisitStore, visit: Visit) -> None
     assert "Observation 1" in last["turns_shown"]
     assert agent_loop.refresh(visit, given(visit))["status"] == ""
     assert "Edited" in agent_loop.refresh(visit, given(visit, turns=4))["status"]
+    asked = given(visit)
+    agent_loop.next_example(visit, {})
+    assert agent_loop.refresh(visit, asked)["status"] == "", "only its known answer is gone"
     assert agent_loop.open_in_pipeline(visit, {})["results.visible"] is True
 
 
