@@ -53,8 +53,10 @@ def one_run(
     work: Callable[[threading.Event], Iterator[Update]],
     field_errors: Callable[[LabError], Update],
     stopped: str = text.CANCELLED,
+    failed: Callable[[], Update] = dict,
 ) -> Iterator[Update]:
-    """Do ``work`` as the visit's one run: Cancel stops it, errors are shown. ``work`` waits for its turns.
+    """Do ``work`` as the visit's one run: Cancel stops it, errors are shown, both over what ``failed`` brings
+    back. ``work`` waits for its turns.
 
     The page has the widgets ``run``, ``cancel`` and ``status``.
     """
@@ -69,12 +71,12 @@ def one_run(
         }  # fmt: skip
         yield from work(cancel)
     except RunCancelled:
-        yield {"status": html.status(stopped, "note")}
+        yield failed() | {"status": html.status(stopped, "note")}
     except LabError as error:
-        yield {"status": ""} | field_errors(error)
+        yield failed() | {"status": ""} | field_errors(error)
     except Exception:
         LOG.exception("a run failed")
-        yield {"status": html.status(text.UNEXPECTED, "error")}
+        yield failed() | {"status": html.status(text.UNEXPECTED, "error")}
     finally:
         cancel.set()
         visit.cancel = None

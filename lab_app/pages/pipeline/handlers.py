@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from backend.base.errors import LabError, OptionError, RunCancelled
+from backend.base.errors import LabError, OptionError
 from backend.prompts.notices import notices
 from backend.prompts.presets import Example
 from backend.records.events import Event
@@ -37,6 +37,7 @@ from lab_app.pages.pipeline.sharing import html as sharing_html
 from lab_app.pages.pipeline.state import keep_form, state_of
 from lab_app.ui import html, text
 from lab_app.ui.method_choice import keeps_pools, standing
+from lab_app.ui.one_run import one_run
 from lab_app.ui.run_results import choices
 from lab_app.ui.scenarios import WarmUpSource, find_preset
 from lab_app.ui.streaming import REDRAW_SECONDS, live
@@ -318,30 +319,15 @@ class Handlers:
     def _guarded(
         self, visit: Visit, form: Form, work: Callable[[threading.Event], Iterator[Update]]
     ) -> Iterator[Update]:
-        if visit.cancel is not None:
-            yield {"status": html.status(text.RUN_ELSEWHERE, "busy")}
-            return
-        cancel = visit.cancel = threading.Event()
-        state_of(visit).form = None
-        try:
-            yield {"running": True, "status": html.status("Starting", "running")}
-            yield from work(cancel)
-        except RunCancelled:
-            yield results(visit) | {"status": html.status(text.CANCELLED, "note")}
-        except LabError as error:
-            yield results(visit) | {"status": ""} | problems(error, visit, form)
-        except Exception:
-            LOG.exception("a run failed")
-            yield results(visit) | {"status": html.status(text.UNEXPECTED, "error")}
-        finally:
-            cancel.set()
-            visit.cancel = None
-        try:
+        """Do ``work`` as the visit's one run, and say what the next would cost."""
+        if visit.cancel is None:
+            state_of(visit).form = None
+        yield from one_run(
+            visit, work, lambda error: problems(error, visit, form), failed=lambda: results(visit)
+        )
+        with contextlib.suppress(LabError):
             form = state_of(visit).form or form  # edited meanwhile
-            request = forms.read_request(form, state_of(visit).example)
-            yield {"running": False} | self._cost(visit, form, request)
-        except LabError:
-            yield {"running": False}
+            yield self._cost(visit, form, forms.read_request(form, state_of(visit).example))
 
     def _stream(self, visit: Visit, request: RunRequest, events: Iterator[Event]) -> Iterator[Update]:
         visit.keep((yield from live(request, events)))

@@ -25,11 +25,6 @@ def weights_choices(names: tuple[str, ...], chosen: str = "") -> list[tuple[str,
     return choices + (missing if chosen and chosen not in names else [])
 
 
-def show_running(running: bool) -> Update:
-    """Run turns into Cancel and back."""
-    return {"run.visible": not running, "cancel.visible": running, "cancel": text.RUNNING}
-
-
 def show_agents(count: int) -> Update:
     """One card per agent."""
     return {f"agent_{slot}.visible": slot < count for slot in range(AGENT_SLOTS)}
@@ -96,7 +91,6 @@ def rules(weights: tuple[str, ...]) -> dict[str, Callable[[Any], Update]]:
         return out
 
     return {
-        "running": show_running,
         "agents": show_agents,
         "values": show_values,
         "shown_methods": show_methods,

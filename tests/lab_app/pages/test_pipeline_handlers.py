@@ -120,7 +120,7 @@ def test_run_warms_empty_pools_once(handlers: Handlers, visit: Visit) -> None:
     first = last(handlers.run(visit, form))
     engine: Any = visit.engine
     assert len(engine.warmed) == 5
-    assert first["running"] is False
+    assert first["run.visible"] is True
     assert "kv-compare" in first["comparison"]
     last(handlers.run(visit, form))
     assert len(engine.warmed) == 5, "pools that hold something are not filled again"
@@ -246,7 +246,7 @@ def test_cancel_brings_the_earlier_results_back(visit: Visit, handlers: Handlers
             break
     rest = last(stream)
     assert "Stopped" in rest["status"]
-    assert rest["running"] is False
+    assert rest["run.visible"] is True
     assert visit.shown == before
     assert visit.cancel is None
 
@@ -802,8 +802,8 @@ def test_a_change_that_needs_a_run_says_so(handlers: Handlers, visit: Visit, mon
 
         monkeypatch.setattr(visit.engine, "revise", refuse)
         state_of(visit).seconds, state_of(visit).run_token = seconds, ""
-        told = last(live.change(visit, moved, ("", "", ""), lambda: iter([{"running": True}])))
-        assert ("running" in told) == begins
+        told = last(live.change(visit, moved, ("", "", ""), lambda: iter([{"run.visible": False}])))
+        assert ("run.visible" in told) == begins
         assert ("edited since" in told.get("status", "")) == (not begins)
     # what a run of this visit left is gone: it is not run over and over
     state_of(visit).run_token = visit.shown or ""
