@@ -3,8 +3,9 @@
 import dataclasses
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from backend.base.errors import LabError, RunCancelled
 from backend.prompts.presets import Example
@@ -31,6 +32,19 @@ class RunState:
     saved: bool = False  # whether the shown run is the saved one of a first visit
 
 
+def in_line(
+    lab: VisitStore,
+    cancel: threading.Event,
+    work: Callable[[], Iterator[Update]],
+    together: bool = False,
+) -> Generator[Update, None, Any]:
+    """Do ``work`` in turn, and return what it returns; until then, say how many wait before it."""
+    with lab.in_line(together) as place:
+        for words in wait_for_turn(place, cancel):
+            yield {"status": html.status(words, "waiting")}
+        return (yield from work())
+
+
 def one_run_in_turn(
     lab: VisitStore,
     visit: Visit,
@@ -38,14 +52,7 @@ def one_run_in_turn(
     field_errors: Callable[[LabError], Update],
 ) -> Iterator[Update]:
     """Do ``work`` as the visit's one run, in one turn at the model."""
-
-    def in_turn(cancel: threading.Event) -> Iterator[Update]:
-        with lab.in_line() as place:
-            for words in wait_for_turn(place, cancel):
-                yield {"status": html.status(words, "waiting")}
-            yield from work(cancel)
-
-    yield from one_run(visit, in_turn, field_errors)
+    return one_run(visit, lambda cancel: in_line(lab, cancel, lambda: work(cancel)), field_errors)
 
 
 def one_run(

@@ -31,13 +31,13 @@ from lab_app.pages.pipeline.form_json import form_to_json, request_key
 from lab_app.pages.pipeline.live import finish, follows, same_inputs, staleness, statement
 from lab_app.pages.pipeline.problems import problems
 from lab_app.pages.pipeline.results import comparison, drawing, results
-from lab_app.pages.pipeline.running import in_line, paced, progress
+from lab_app.pages.pipeline.running import paced, progress
 from lab_app.pages.pipeline.scenario import ScenarioChoice, boxes, example_at
 from lab_app.pages.pipeline.sharing import html as sharing_html
 from lab_app.pages.pipeline.state import keep_form, state_of
 from lab_app.ui import html, text
 from lab_app.ui.method_choice import keeps_pools, standing
-from lab_app.ui.one_run import one_run
+from lab_app.ui.one_run import in_line, one_run
 from lab_app.ui.run_results import choices
 from lab_app.ui.scenarios import WarmUpSource, find_preset
 from lab_app.ui.streaming import REDRAW_SECONDS, live
@@ -62,6 +62,7 @@ class Handlers:
         self, lab: VisitStore, first_run: Path | None = None, gallery: Gallery | None = None
     ) -> None:
         self.lab = lab
+        self._in_line = functools.partial(in_line, lab, together=True)
         self._first_run = first_run
         self.scenarios = ScenarioChoice(lab, gallery or Gallery())
 
@@ -234,7 +235,7 @@ class Handlers:
                 yield from self._refill(visit, form, request, warm, source, cancel)
                 yield from self._stream(visit, request, visit.engine.run(request, cancel=cancel))
 
-            yield from in_line(self.lab, cancel, turn)
+            yield from self._in_line(cancel, turn)
             state_of(visit).run_form, state_of(visit).run_token = statement(form), visit.shown or ""
             keep_form(visit, form_to_json(form, state_of(visit).example))
             last = results(visit) | {"tally": ""}
@@ -255,8 +256,8 @@ class Handlers:
             warm = self._warm_up(visit, form, request, source)
             rows: list[tuple[Count, ...]] = []
             if warm:
-                yield from in_line(
-                    self.lab, cancel, lambda: self._refill(visit, form, request, warm, source, cancel)
+                yield from self._in_line(
+                    cancel, lambda: self._refill(visit, form, request, warm, source, cancel)
                 )
             for _ in range(total):  # one turn each, so that other visits need not wait for all
                 yield self.scenarios.next_example(visit, form.preset)
@@ -267,7 +268,7 @@ class Handlers:
                 def turn(item: RunRequest = item) -> Iterator[Update]:
                     yield from self._stream(visit, item, visit.engine.run(item, cancel=cancel))
 
-                yield from paced(lambda turn=turn: in_line(self.lab, cancel, turn), cancel)  # type: ignore[misc]
+                yield from paced(functools.partial(self._in_line, cancel, turn), cancel)
                 assert visit.record is not None
                 rows.append(count(visit.record))
                 state_of(visit).run_form = statement(next_form)
@@ -289,7 +290,7 @@ class Handlers:
                 raise OptionError(
                     "None of the chosen methods keeps anchor pools. Choose KVCOMM.", field="warm"
                 )
-            yield from in_line(self.lab, cancel, lambda: self._warm(visit, form, request, examples, cancel))
+            yield from self._in_line(cancel, lambda: self._warm(visit, form, request, examples, cancel))
             yield {"status": ""}
 
         yield from self._guarded(visit, form, work)

@@ -1,4 +1,4 @@
-"""Runs and warm-ups in progress: waiting for the model, pausing between many runs, progress."""
+"""Runs and warm-ups in progress: pausing between many runs, progress."""
 
 import math
 import threading
@@ -8,20 +8,9 @@ from collections.abc import Callable, Iterator
 from backend.base.errors import RateError, RunCancelled
 from backend.records.events import Event, Progress
 from lab_app.ui import html, text
-from lab_app.ui.streaming import REDRAW_SECONDS
+from lab_app.ui.streaming import Throttle
 from lab_app.ui.types import Update
-from lab_app.visits.queue import REPORT_SECONDS, wait_for_turn
-from lab_app.visits.visits import VisitStore
-
-
-def in_line(
-    lab: VisitStore, cancel: threading.Event, work: Callable[[], Iterator[Update]]
-) -> Iterator[Update]:
-    """Do ``work`` (runs) in turn; until then, say how many wait before it."""
-    with lab.in_line(together=True) as place:
-        for message in wait_for_turn(place, cancel):
-            yield {"status": html.status(message, "waiting")}
-        yield from work()
+from lab_app.visits.queue import REPORT_SECONDS
 
 
 def paced(run: Callable[[], Iterator[Update]], cancel: threading.Event) -> Iterator[Update]:
@@ -40,8 +29,7 @@ def paced(run: Callable[[], Iterator[Update]], cancel: threading.Event) -> Itera
 
 def progress(events: Iterator[Event], heading: str) -> Iterator[Update]:
     """Progress of a warm-up."""
-    last_draw = 0.0
+    due = Throttle()
     for event in events:
-        if isinstance(event, Progress) and time.monotonic() - last_draw >= REDRAW_SECONDS:
-            last_draw = time.monotonic()
+        if isinstance(event, Progress) and due():
             yield {"status": html.status(f"{heading}. {event.text}", "running", event.done, event.total)}

@@ -20,10 +20,9 @@ from backend.records.sweep import Count, Swept
 from lab_app.ui import html, text
 from lab_app.ui.components import figure_view, payload, section
 from lab_app.ui.first_runs import first_run, results_notice
-from lab_app.ui.one_run import cancelled, field_errors, one_run
+from lab_app.ui.one_run import cancelled, field_errors, in_line, one_run
 from lab_app.ui.page import PageBuilder, PageSpec
 from lab_app.ui.types import Given, Update
-from lab_app.visits.queue import wait_for_turn
 from lab_app.visits.visits import Visit, VisitStore
 from viz.base.format import clip, escape, plural, size
 from viz.run.verdict_card import verdict_card
@@ -207,10 +206,7 @@ def run(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
         finished = False
         with closing(visit.engine.sweep(state.desk, *state.sources, cancel=cancel)) as events:
             while not finished:
-                with lab.in_line() as place:
-                    for message in wait_for_turn(place, cancel):
-                        yield {"status": html.status(message, "waiting")}
-                    finished = yield from _show_problem(state, events)
+                finished = yield from in_line(lab, cancel, lambda: _show_problem(state, events))
 
     yield from one_run(visit, work, page_errors, text.SWEEP_STOPPED)
 
