@@ -22,7 +22,7 @@ from lab_app.ui.fields import Node
 from lab_app.ui.page import STATUS, PageBuilder
 from lab_app.ui.streaming import Throttle
 from lab_app.ui.types import Given, Update
-from lab_app.ui.validation import NumberField, problems_of
+from lab_app.ui.validation import FormReader, NumberField, problems_of
 from lab_app.visits.queue import wait_for_turn
 from lab_app.visits.visits import Visit, VisitStore
 from viz.base.figure import FigureView, Panel
@@ -123,6 +123,10 @@ class Section:
     def box_values(self, given: Given) -> dict[str, Any]:
         """What stands in the boxes, by field."""
         return {name: given[f"{self.part}_{name}"] for name in self.fields}
+
+    def reader(self, given: Given) -> FormReader:
+        """Reads them, and collects what is wrong."""
+        return FormReader(self.box_values(given))
 
     def errors(self, error: LabError | None) -> Update:
         """Messages beside their boxes; boxes without one are cleared."""

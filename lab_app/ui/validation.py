@@ -1,7 +1,7 @@
 """What is wrong with what was typed, each message with the box that it is about."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +70,10 @@ class FormReader:
         except LabError as error:
             self.problems.append(Problem(name, str(error)))
             return int(field.low) if field.whole else field.low
+
+    def numbers(self, boxes: Mapping[str, NumberField]) -> dict[str, Any]:
+        """Several numbers, by the names of their boxes."""
+        return {name: self.number(name, field) for name, field in boxes.items()}
 
     def text(self, name: str, what: str, content: Any = None) -> str:
         """A text that a tokenizer can take; ``content`` where it is one of several in a box."""

@@ -38,7 +38,7 @@ def read(inputs: Given, preset: str, page: RunRequest | None) -> BlendRequest:
         Problems: everything that is wrong, each with its place.
     """
     reader = FormReader({name: inputs[f"ratio_{name}"] for name in NUMBERS})
-    numbers = {name: reader.number(name, field) for name, field in NUMBERS.items()}
+    numbers = reader.numbers(NUMBERS)
     from_page = inputs["ratio_source"] != "drawn"
     if from_page and page is None:
         reader.problems.append(Problem("measure", PAGE_WRONG))

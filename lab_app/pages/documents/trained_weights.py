@@ -8,7 +8,7 @@ from lab_app.ui import fields
 from lab_app.ui.fields import Node
 from lab_app.ui.measurement import Section
 from lab_app.ui.types import Given, Update
-from lab_app.ui.validation import FormReader, NumberField
+from lab_app.ui.validation import NumberField
 from lab_app.visits.visits import Visit
 from viz.base.figure import FigureView
 from viz.base.format import plural
@@ -39,8 +39,8 @@ def read(visit: Visit, inputs: Given) -> DocumentRequest:
     Raises:
         Problems: everything that is wrong, each with its place.
     """
-    reader = FormReader(SECTION.box_values(inputs))
-    numbers = {name: reader.number(name, field) for name, field in NUMBERS.items()}
+    reader = SECTION.reader(inputs)
+    numbers = reader.numbers(NUMBERS)
     reader.check()
     weights = tuple(str(name) for name in inputs["trained_weights"] or ())
     return DocumentRequest(weights, numbers["questions"], numbers["seed"])

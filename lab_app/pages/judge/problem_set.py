@@ -35,7 +35,7 @@ def read(inputs: Given) -> JudgeRequest:
         Problems: everything that is wrong, each with its place.
     """
     reader = FormReader(inputs)
-    numbers = {name: reader.number(name, text.JUDGE_SET_NUMBERS[name]) for name in USUAL}
+    numbers = reader.numbers(text.JUDGE_SET_NUMBERS)
     settings = read_settings(reader, numbers["candidates"])
     reader.check()
     regime = read_regime(inputs["set_source"])

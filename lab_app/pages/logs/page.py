@@ -173,7 +173,7 @@ def read_request(visit: Visit, inputs: Given) -> LogToRead:
         Problems: everything that is wrong, each with its place.
     """
     reader = FormReader(inputs)
-    numbers = {name: reader.number(name, field) for name, field in text.LOGS_NUMBERS.items()}
+    numbers = reader.numbers(text.LOGS_NUMBERS)
     methods = reader.attempt("methods", partial(chosen_methods, inputs, MOST_COLUMNS))
     reader.check()
     log = state_of(visit).log

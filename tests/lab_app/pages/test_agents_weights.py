@@ -233,7 +233,7 @@ def test_the_study_of_offsets_says_that_it_reads_with_the_labs_own(shipped: Call
 
     with pytest.raises(Problems) as caught:
         offset_study.read(visit, asked(2, bench("", "tuned")))
-    assert caught.value.field == "study.samples"
+    assert caught.value.field == "samples"
     assert "Agent 2 runs on the weights 'tuned'" in str(caught.value)
     assert offset_study.read(visit, asked(0, bench("", "tuned"))).pipeline is None
     assert offset_study.read(visit, asked(2, bench())).pipeline is not None

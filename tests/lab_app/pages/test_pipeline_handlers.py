@@ -430,6 +430,7 @@ def test_a_measurement_needs_no_run(handlers: Handlers, visit: Visit) -> None:
         ({"pairs": 3}, {"pairs"}),
         ({"pairs": None, "seed": 1.5, "vocabulary": 10**9}, {"pairs", "seed", "vocabulary"}),
         ({"prefix_a": "x" * 6000}, {"prefix_a"}),
+        ({"prefix_a": "\ud800", "prefix_b": "\x00", "seed": -1}, {"prefix_a", "prefix_b", "seed"}),
     ],
 )
 def test_a_refused_measurement_is_told_beside_its_box(

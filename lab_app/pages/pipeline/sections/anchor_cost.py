@@ -10,7 +10,6 @@ from lab_app.ui import fields
 from lab_app.ui.fields import Node
 from lab_app.ui.measurement import Section
 from lab_app.ui.types import Given
-from lab_app.ui.validation import FormReader
 from lab_app.visits.visits import Visit
 from viz.anchors.cost import views
 from viz.base.format import plural
@@ -37,9 +36,8 @@ def read(visit: Visit, inputs: Given) -> AnchorCostRequest:
     Raises:
         Problems: every box that cannot be read.
     """
-    entries = SECTION.box_values(inputs)
-    reader = FormReader(entries)
-    lists = {name: reader.attempt(name, partial(_numbers, entries[name], name)) for name in BOXES}
+    reader = SECTION.reader(inputs)
+    lists = {name: reader.attempt(name, partial(_numbers, reader.values[name], name)) for name in BOXES}
     reader.check()
     return AnchorCostRequest(lists["anchors"], lists["lengths"], lists["agents"][0])
 

@@ -15,7 +15,7 @@ from lab_app.ui.fields import Node
 from lab_app.ui.measurement import Section
 from lab_app.ui.run_results import choices
 from lab_app.ui.types import Given
-from lab_app.ui.validation import FormReader, NumberField
+from lab_app.ui.validation import NumberField
 from lab_app.visits.visits import Visit
 from viz.base.format import agent_name, clip, plural
 from viz.base.theme import method_styles
@@ -41,8 +41,8 @@ def read(visit: Visit, inputs: Given) -> BlameRequest:
     if visit.record is None:
         raise OptionError(NO_RUN, field="run")
     selection = choices(visit.record, inputs["pick_agent"], inputs["pick_method"], None)["selection"]
-    reader = FormReader(SECTION.box_values(inputs))
-    numbers = {name: reader.number(name, field) for name, field in NUMBERS.items()}
+    reader = SECTION.reader(inputs)
+    numbers = reader.numbers(NUMBERS)
     reader.check()
     return replace(BlameRequest(visit.record.request, selection.method, selection.agent), **numbers)
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from backend.base.errors import LabError, OptionError, PromptError
+from backend.base.errors import LabError, OptionError
 from backend.base.text import check_text
 from backend.prompts.pipeline import Pipeline
 from backend.prompts.presets import load_preset, preset_requests
@@ -24,7 +24,7 @@ from lab_app.ui.page import PageBuilder
 from lab_app.ui.run_results import marked, read_selection
 from lab_app.ui.scenarios import find_preset
 from lab_app.ui.types import Given, Update
-from lab_app.ui.validation import NumberField, Problem, Problems
+from lab_app.ui.validation import NumberField, Problem
 from lab_app.visits.visits import Visit
 from viz.base.format import agent_name, clip, plural, prompt_of
 from viz.studies.offset_study import PART_WORDS, Focus, tokens_html, valid_focus, views
@@ -32,6 +32,7 @@ from viz.studies.offset_study import PART_WORDS, Focus, tokens_html, valid_focus
 KIND = "offsets"
 PICKS = ("pick_study_prefix", "pick_study_place")
 SAMPLES = NumberField("Requests of the scenario", 0, MOST_SAMPLES)
+EMPTY = "The text is empty. Write some, or take a segment of the run."
 ONE = "One request leaves no other to estimate it from; 0 or 2 to 40 are allowed. Change it."
 NO_SEGMENT = "No segment of a run is chosen. Choose one above under “Segment or token”, or write a text."
 PLAN = "What will be measured?"
@@ -90,50 +91,40 @@ def read(visit: Visit, inputs: Given) -> OffsetRequest:
     Raises:
         Problems: everything that is wrong.
     """
-    problems: list[Problem] = []
-    form: Form = inputs[FORM]
-    entries = SECTION.box_values(inputs)
-    prefixes = divided(entries["prefixes"])
-    samples, longest = 0, 96
-    pipeline: Pipeline | None = None
-    values: tuple[dict[str, str], ...] = ()
-    try:
-        if not check_text(str(entries["text"] or ""), "The text", "study.text").strip():
-            raise PromptError(
-                "The text is empty. Write some, or take a segment of the run.", field="study.text"
-            )
-    except LabError as error:
-        problems.append(Problem("study.text", str(error)))
-    try:
-        for number, prefix in enumerate(prefixes, 1):
-            check_text(prefix, f"Prefix {number}", "study.prefixes")
-    except LabError as error:
-        problems.append(Problem("study.prefixes", str(error)))
-    try:
-        samples = SAMPLES.read(entries["samples"], "study.samples")
-        if samples == 1:
-            raise OptionError(ONE, field="study.samples")
-    except LabError as error:
-        problems.append(Problem("study.samples", str(error)))
-    if samples and not problems:
+    reader = SECTION.reader(inputs)
+    content = reader.text("text", "The text")
+    if not content.strip() and not reader.problems:
+        reader.problems.append(Problem("text", EMPTY))
+    prefixes = divided(reader.values["prefixes"])
+    numbered = enumerate(prefixes, 1)
+    reader.attempt("prefixes", lambda: [check_text(p, f"Prefix {i}", "prefixes") for i, p in numbered])
+    samples = reader.number("samples", SAMPLES)
+    scenario: tuple[Any, ...] = ()
+    if samples == 1:
+        reader.problems.append(Problem("samples", ONE))
+    elif samples and not reader.problems:
         try:
-            preset = find_preset(form.preset)
-            pipeline = unrolled = forms.read_pipeline(form).unrolled
-            for agent in unrolled.agents:
-                if agent.model:  # a study measures one model
-                    raise OptionError(
-                        text.STUDY_WEIGHTS.format(agent=agent_label(agent.id), name=agent.model),
-                        field="study.samples",
-                    )
-            values = tuple(
-                unrolled.check_values(dict(example.values)) for example in preset_requests(preset, samples)
-            )
-            longest = forms.read_controls({"max_new_tokens": form.max_new_tokens})["decoding"].max_new_tokens
+            scenario = _requests(inputs[FORM], samples)
         except LabError as error:
-            problems.append(Problem("study.samples", f"The scenario on the bench cannot be sent. {error}"))
-    if problems:
-        raise Problems(problems)
-    return OffsetRequest(str(entries["text"]), prefixes, pipeline, values, longest)
+            reader.problems.append(Problem("samples", f"The scenario on the bench cannot be sent. {error}"))
+    reader.check()
+    return OffsetRequest(content, prefixes, *scenario)
+
+
+def _requests(form: Form, count: int) -> tuple[Pipeline, tuple[dict[str, str], ...], int]:
+    """The form's pipeline, requests of its scenario, and the longest answer.
+
+    Raises:
+        LabError: the pipeline cannot be sent.
+    """
+    pipeline = forms.read_pipeline(form).unrolled
+    for agent in pipeline.agents:
+        if agent.model:  # a study measures one model
+            raise OptionError(text.STUDY_WEIGHTS.format(agent=agent_label(agent.id), name=agent.model))
+    examples = preset_requests(find_preset(form.preset), count)
+    values = tuple(pipeline.check_values(dict(example.values)) for example in examples)
+    decoding = forms.read_controls({"max_new_tokens": form.max_new_tokens})["decoding"]
+    return pipeline, values, decoding.max_new_tokens
 
 
 def take(visit: Visit, agent: Any, method: Any, segment: Any) -> Update:

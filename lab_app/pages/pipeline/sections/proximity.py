@@ -8,7 +8,7 @@ from lab_app.ui import fields
 from lab_app.ui.fields import Node
 from lab_app.ui.measurement import Section
 from lab_app.ui.types import Given
-from lab_app.ui.validation import FormReader, NumberField
+from lab_app.ui.validation import NumberField
 from lab_app.visits.visits import Visit
 from viz.base.format import plural
 from viz.studies.proximity import examples, views
@@ -48,13 +48,13 @@ def read(visit: Visit, inputs: Given) -> ProximityRequest:
     """A checked request.
 
     Raises:
-        Problems: every number that is out of its range.
+        Problems: everything that is wrong, each with its box.
     """
-    entries = SECTION.box_values(inputs)
-    reader = FormReader(entries)
-    numbers = {name: reader.number(name, field) for name, field in NUMBERS.items()}
+    reader = SECTION.reader(inputs)
+    prefix_a, prefix_b = (reader.text(name, label) for name, label in PREFIXES.items())
+    numbers = reader.numbers(NUMBERS)
     reader.check()
-    return ProximityRequest(str(entries["prefix_a"] or ""), str(entries["prefix_b"] or ""), **numbers)
+    return ProximityRequest(prefix_a, prefix_b, **numbers)
 
 
 def facts(record: ProximityRecord) -> str:
