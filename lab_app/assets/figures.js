@@ -7,22 +7,6 @@
 
   const dark = () => document.body.classList.contains("dark");
 
-  const merge = (into, from) => {
-    for (const [key, value] of Object.entries(from || {})) {
-      if (value && typeof value === "object" && !Array.isArray(value)) into[key] = merge({ ...(into[key] || {}) }, value);
-      else into[key] = value;
-    }
-    return into;
-  };
-
-  function themed(layout, theme) {
-    const out = merge(structuredClone(layout), { font: theme.font, legend: theme.legend, hoverlabel: theme.hoverlabel });
-    const axes = new Set(["xaxis", "yaxis", ...Object.keys(out).filter((k) => /^[xy]axis\d*$/.test(k))]);
-    for (const axis of axes) out[axis] = merge(merge({}, theme[axis[0] + "axis"]), out[axis]);
-    for (const axis of axes) out[axis] = merge(out[axis], { tickfont: theme.xaxis.tickfont, gridcolor: theme.xaxis.gridcolor });
-    return out;
-  }
-
   const CONFIG = {
     responsive: true, displaylogo: false, showSendToCloud: false, displayModeBar: "hover",
     modeBarButtonsToRemove: ["sendChartToCloud", "sendDataToCloud", "select2d", "lasso2d", "toImage", "autoScale2d"],
@@ -221,7 +205,7 @@
     const view = figure.kvView, plot = figure.kvParts["kv-plot"];
     if (!view.figure || !window.Plotly || figure.hidden || figure.classList.contains("kv-shut")) return;
     const { data, layout } = JSON.parse(view.figure);
-    const shown = themed(layout, dark() ? THEMES.dark : THEMES.light);
+    const shown = window.kvThemed(layout, dark() ? THEMES.dark : THEMES.light);
     shown.uirevision = view.key;
     shown.autosize = true;
     if (plot.offsetWidth && plot.offsetWidth < 480) {

@@ -1,6 +1,5 @@
 """What the server answers besides the page: assets, and downloads of runs and measurements."""
 
-import importlib.resources
 import io
 import json
 import re
@@ -22,7 +21,7 @@ from lab_app.pages.sweeps import page as sweep_page
 from lab_app.pages.tour.html import room_link
 from lab_app.visits.visits import VisitStore
 from viz.base.theme import PLOTLY_DARK, PLOTLY_LIGHT
-from viz.run.report import report_html
+from viz.run.report import plotly_file, report_html
 
 ASSETS = Path(__file__).parents[1] / "assets"
 STYLES = ("app.css", "fields.css", "tour.css", "early.css")
@@ -35,11 +34,6 @@ HEAD = """
 <meta name="referrer" content="no-referrer">
 <link rel="icon" href="lab/icon.svg" type="image/svg+xml">
 """
-
-
-def plotly_file() -> Path:
-    """plotly.js as packaged with plotly.py."""
-    return Path(str(importlib.resources.files("plotly") / "package_data" / "plotly.min.js"))
 
 
 def declarations(forms: Mapping[str, Any]) -> str:

@@ -258,6 +258,6 @@ def _reading_rules() -> str:
 
 
 def script() -> str:
-    """The small scripts behind tooltips, selection and jumps, and behind pictures in steps."""
-    scripts = ("view.js", "steps.js")
+    """The small scripts behind tooltips, selection and jumps, pictures in steps, and figures' colours."""
+    scripts = ("view.js", "steps.js", "themed.js")
     return "".join((Path(__file__).parent / name).read_text(encoding="utf-8") for name in scripts)

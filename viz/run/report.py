@@ -119,10 +119,15 @@ def csv_files(record: RunRecord) -> dict[str, str]:
     return {v.key: v.csv() for v in views if isinstance(v, FigureView) and v.rows}
 
 
+def plotly_file() -> Path:
+    """plotly.js as packaged with plotly.py."""
+    return Path(str(importlib.resources.files("plotly") / "package_data" / "plotly.min.js"))
+
+
 def plotly_script() -> str:
-    """plotly.js as packaged with plotly.py, safe inside a ``<script>`` element."""
-    path = Path(str(importlib.resources.files("plotly") / "package_data" / "plotly.min.js"))
-    return path.read_text(encoding="utf-8").replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    """plotly.js, safe inside a ``<script>`` element."""
+    source = plotly_file().read_text(encoding="utf-8")
+    return source.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def _asset(name: str) -> str:
