@@ -25,7 +25,9 @@ from viz.base.theme import MAGNITUDE, OUTLINE_COLOUR, MethodStyle, method_styles
 NOT_YET = "Nothing has been judged yet."
 
 
-def views(judged: Judged, table: JudgeTable, counts: Sequence[ProblemCount]) -> tuple[FigureView | Panel, ...]:
+def views(
+    judged: Judged, table: JudgeTable, counts: Sequence[ProblemCount]
+) -> tuple[FigureView | Panel, ...]:
     """All views of a batch. ``table`` and ``counts`` are :func:`backend.records.judge_summary.table` and
     :func:`~backend.records.judge_summary.counted` of it."""
     orders = tuple(dict.fromkeys(line.order for line in table.lines))
