@@ -86,8 +86,23 @@ def runs() -> Iterable[RunRecord]:
     yield sullied(surprised(watched(), 0.9))
     yield sullied(surprised(make_record(expected=None, agents=2), None))
     yield sullied(make_record(mode="free", expected=None, agents=2))
+    yield sullied(refused(make_record(agents=2)))
     for name in ("anchors", "repair"):
         yield sullied(RunRecord.load(TOUR / f"{name}.kvrun"))
+
+
+def refused(record: RunRecord) -> RunRecord:
+    """With a gate that let KVCOMM reuse nothing."""
+    outcomes = tuple(
+        replace(
+            o, state="fallback", actions=np.zeros_like(o.actions),
+            gate=(replace(o.gate[0], shareable=False), *o.gate[1:]),
+        )
+        if o.gate
+        else o
+        for o in record.outcomes
+    )  # fmt: skip
+    return replace(record, outcomes=outcomes)
 
 
 def surprised(record: RunRecord, wrong: float | None) -> RunRecord:
