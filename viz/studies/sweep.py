@@ -118,8 +118,8 @@ def as_dense(swept: Swept) -> FigureView:
             "Every answer is the full read’s."
             if low.as_dense.value == 1
             else (
-                f"Furthest from the full read: {_line_name(swept, low)}, with the full "
-                f"read’s answer {percent(low.as_dense.value, 1)} of {plural(low.as_dense.of, 'time')}."
+                f"Furthest from the full read: {_line_name(swept, low)}, which gives its answer in "
+                f"{percent(low.as_dense.value, 1)} of {plural(low.as_dense.of, 'problem')}."
             )
         )
         if low.to_none.of:
