@@ -170,7 +170,7 @@ def arrive(page: PageBuilder, visit: Visit) -> Update:
             "expected": problem.expected or "",
         }
         state.offered = {name: update[name] for name in ("question", "text")}
-        update |= (view := render_judgement(visit)) | show_order(visit, view)  # fmt: skip
+        update |= (view := render_judgement(visit)) | show_order(visit, view)
     chips = [(title, name) for title, name in update["methods.choices"] if name != REPAIR]
     return update | {"methods.choices": chips}
 
