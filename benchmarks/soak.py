@@ -157,6 +157,9 @@ class Soak:
         if kind == "sweep":
             visitor.put("kv-sweep-yaml", SWEEP.format(canary=canary))
             visitor.put("kv-sweep-jsonl", LINES.format(canary=canary))
+        if kind == "judge":
+            visitor.put("kv-judge-question", f"{canary} has 3 coins and finds 4. How many coins are there?")
+            visitor.put("kv-judge-text", ["3 + 4 = 8. The answer is 8", "3 + 4 = 7. The answer is 7"])
         button = {"many": "kv-many", "sweep": "kv-sweep-run", "judge": "kv-judge-run"}.get(kind, "kv-run")
         times: list[float] = []
 

@@ -62,6 +62,8 @@ class Page:
         for node in nodes:
             if "id" in node:
                 self.fields[node["id"]] = (form, node.get("name", ""))
+            elif "ids" in node and "name" in node:  # cards, which have an id each
+                self.fields[f"{node['ids']}-{node['name']}"] = (form, node["name"])
             self._know(form, node.get("items", []))
 
     def component(self, elem_id: str) -> int:

@@ -16,6 +16,7 @@ import pytest
 from fake_record import make_record
 from fake_session import FakeModel, FakeSession
 
+from backend.base.errors import OptionError
 from backend.records.request import RunRequest
 from lab_app.app import build_app
 from lab_app.server.hosting import Hosting
@@ -266,12 +267,18 @@ def test_the_soak_knows_the_page(lab: tuple[VisitStore, str], monkeypatch: pytes
     """A button of another name, and its visitors would do nothing and fail at nothing."""
     soak = Soak(lab[1], seed=0)
     monkeypatch.setattr(soak, "sleep", lambda seconds: None)
-    for seed in range(6):
+
+    def study(self: Breakable, request: object, **more: Any) -> Iterator[Any]:
+        raise OptionError(f"The made-up model knows no {type(request).__name__}.")
+
+    monkeypatch.setattr(Breakable, "study", study)
+    for seed in (*range(6), 51):  # the last one asks the judge
         soak.one_visitor(random.Random(seed), "127.0.0.1")
     assert soak.failed == []
     assert soak.count["records"] >= 3
-    assert {"run", "many", "sweep", "judge"} & set(soak.count), soak.count
-    assert not any("not found" in said for said in soak.refused), soak.refused
+    assert {"run", "judge"} <= set(soak.count), soak.count
+    assert not any("not found" in said or "is empty" in said for said in soak.refused), soak.refused
+    assert any("knows no JudgeRequest" in said for said in soak.refused), "the judge's form was complete"
 
 
 def test_offline_only_this_machine_is_spoken_to(visitor: Visitor) -> None:
