@@ -166,7 +166,7 @@ def readings_of(result: SweepDone) -> tuple[dict[str, Readings], Readings]:
     rows: dict[str, dict[Place, Row]] = {}
     for cell, method, row in result.rows:
         rows.setdefault(method, {})[cell, row.problem] = row
-    first, *others = rows or {"": {}}
+    first, *others = rows or ("",)
     shared = [
         place for place in rows.get(first, ())
         if all(place in rows[m] and rows[m][place].as_dense is not None for m in others)

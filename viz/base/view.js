@@ -127,7 +127,7 @@
   document.addEventListener("focusin", (event) => {
     if (!(event.target instanceof Element) || !event.target.matches("[data-tip]")) return;
     reveal(event.target);
-    event.target.setAttribute("aria-describedby", tip.id);
+    event.target.setAttribute("aria-describedby", "kv-tip");
   });
   document.addEventListener("focusout", (event) => {
     if (event.target instanceof Element && event.target.matches("[data-tip]")) event.target.removeAttribute("aria-describedby");

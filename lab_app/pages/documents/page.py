@@ -114,7 +114,7 @@ def page_errors(error: LabError | None) -> Update:
 def arrive(page: PageBuilder, visit: Visit) -> Update:
     """The saved run and its request, else the first example; and the methods that run here."""
     state, record = state_of(visit), first_run(page.lab.first_runs, KEY)
-    update = choose(visit, {"preset": state.preset})
+    update = next_example(visit, {})
     if record is not None:
         values = record.request.values
         state.example = Example(values, record.request.expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -70,6 +71,13 @@ def test_an_example_fills_the_cards(visit: Visit) -> None:
     swapped = sent["text"][::-1]
     assert documents.read(visit, made(swapped, question=update["question"])).expected == request.expected
     assert documents.read(visit, made(["Other.", *swapped[1:]], question=update["question"])).expected is None
+
+
+def test_a_page_can_be_come_to_again(lab: VisitStore, visit: Visit) -> None:
+    page: Any = SimpleNamespace(lab=lab)
+    first = documents.arrive(page, visit)
+    assert first["text"]
+    assert documents.arrive(page, visit)["text"]
 
 
 def test_a_card_holds_texts_and_no_more_than_fit() -> None:
