@@ -69,8 +69,11 @@ def test_the_page_opens_with_the_labs_own_agents_in_three_formats(visit: Any) ->
 def test_no_log_is_opened_under_a_reading(visit: Any) -> None:
     before = page.state_of(visit)
     visit.cancel = threading.Event()
-    assert "status" in page.upload(visit, {"upload": b"{}"})
+    log = {"upload": json.dumps({"messages": [{"role": "user", "content": "How many?"}]}).encode()}
+    assert list(page.upload(visit, log)) == ["status"]
     assert page.state_of(visit) is before
+    visit.cancel = None
+    assert "found" in page.upload(visit, log), "it is a log"
 
 
 def test_bars_and_texts_hold_all_of_every_call() -> None:
