@@ -22,7 +22,8 @@
 
   function mount(element, props, trigger, watch) {
     const host = element.querySelector(".kv-fields");
-    const ids = (element.closest('[id^="kv-"]') || element).id;
+    const block = element.closest('[id^="kv-"]') || element, ids = block.id;
+    block.kvValues = () => values; // for typed.js
     const spec = window.KVForms[ids];
     const nodes = {}; // by name: {root, set, show, look}
     const profiles = []; // what follows from the values in the browser

@@ -25,7 +25,7 @@ from viz.run.report import plotly_file, report_html
 
 ASSETS = Path(__file__).parents[1] / "assets"
 STYLES = ("app.css", "fields.css", "tour.css", "early.css")
-SCRIPTS = ("figures.js", "app.js", "fields.js", "share.js", "lesson.js")
+SCRIPTS = ("figures.js", "app.js", "fields.js", "share.js", "typed.js", "lesson.js")
 GONE = "This run is no longer held by the server. Run it again."
 PAGE_ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]_~/%-]{1,300}")
 CACHE = {"Cache-Control": "no-cache"}

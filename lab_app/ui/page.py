@@ -36,6 +36,11 @@ LATEST: dict[str, Any] = QUIET | {"trigger_mode": "always_last"}
 EVERY: dict[str, Any] = QUIET | {"trigger_mode": "multiple"}
 OPTIONS = "options"  # the methods' options, as they stand on the pipeline's page
 STATUS = ("status", "run", "cancel")  # what every measurement may change, beside its own
+#: Sends what the tab kept of the form (``assets/typed.js``) in the place of the second value.
+KEPT = """(...given) => {
+  try { given[1] = sessionStorage.getItem("kv-typed") || ""; } catch { /* a private window may refuse */ }
+  return given;
+}"""
 Act = Callable[[Visit, Given], Update]
 Select = Callable[[Visit, Given, Any], Update]
 Steps = Callable[[Visit, Given], Iterator[Update]]
@@ -203,13 +208,15 @@ class PageBuilder(PageWidgets):
 
         names = self._follow[1]
 
-        def opened(visit_id: str, *values: Any) -> Answer:
-            answer = self.guarded(visit_id, lambda visit: self._once(visit, self._arrive, (), values, True))
+        def opened(visit_id: str, kept: Any, *values: Any) -> Answer:
+            def act(visit: Visit, given: Given) -> Update:
+                return self._arrive(visit, given) | self.kept_boxes(kept)
+
+            answer = self.guarded(visit_id, lambda visit: self._once(visit, act, (), values, True))
             return {self.column: gr.update(visible=True), **answer}
 
-        self.opener.click(
-            opened, [self.session, *self.boxes(names)], [self.column, *self.outputs], **QUIET
-        )  # fmt: skip
+        inputs = [self.session, self.pipeline["carried"], *self.boxes(names)]
+        self.opener.click(opened, inputs, [self.column, *self.outputs], js=KEPT, **QUIET)
 
     # -- the framework's side --------------------------------------------------------------------------------
 

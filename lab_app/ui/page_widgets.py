@@ -5,9 +5,10 @@ from typing import Any
 
 import gradio as gr
 
+from backend.records.sharing.links import read_json
 from lab_app.ui import text
 from lab_app.ui.components import block, error_slot
-from lab_app.ui.fields import Fields, Node, Standing
+from lab_app.ui.fields import MOST_CHARACTERS, Fields, Node, Standing
 from lab_app.ui.types import Update
 from lab_app.visits.visits import Visit
 
@@ -98,6 +99,26 @@ class PageWidgets:
         """How the page's components of many controls stand in a visit."""
         state: Standing = visit.pages.setdefault(f"{self.key} fields", Standing())
         return state
+
+    def kept_boxes(self, sent: Any) -> Update:
+        """The boxes that a browser tab kept over a reload (``assets/typed.js``), by name. What cannot be read
+        is left out; lists whose choices the server makes stay as they are."""
+        try:
+            kept = read_json(sent.encode()) if isinstance(sent, str) and len(sent) <= MOST_CHARACTERS else {}
+        except (ValueError, RecursionError):
+            kept = {}
+        if not isinstance(kept, dict):
+            return {}
+        update: Update = {}
+        for form in self.fields.values():
+            values = kept.get(form.widget.elem_id)
+            if isinstance(values, dict):
+                update |= {name: value for name, value in form.read(values).items() if name in values}
+        for name, widget in self.widgets.items():
+            typed = kept.get(widget.elem_id)
+            if isinstance(widget, gr.Textbox) and isinstance(typed, str):
+                update[name] = typed
+        return {name: value for name, value in update.items() if not name.startswith("pick_")}
 
     def _by_name(self, update: Update) -> Update:
         """An update after the page's rules, with every message in its place and other places emptied."""

@@ -213,8 +213,8 @@ class VisitStore:
             visit = self._visits.get(visit_id)
             if visit is None:
                 raise LabError(
-                    "The server has ended this page's session. Reload the page: Compare comes back as you "
-                    "left it. Copy what you typed on other pages first, because a reload empties them."
+                    "The server has ended this page's session. Reload the page: what you typed "
+                    "comes back. Open files again."
                 )
             visit.used, visit.left_at = self._clock(), None
             return visit

@@ -81,3 +81,36 @@ def test_a_shared_run_a_reload_and_a_report(opened: Watched, address: str, tmp_p
     assert report.evaluate("document.body.classList.contains('dark')")
     report.click("#kv-report-theme")
     assert not report.evaluate("document.body.classList.contains('dark')")
+
+
+@pytest.mark.slow
+def test_what_is_typed_on_other_pages_outlives_a_reload(opened: Watched, tiny_address: str) -> None:
+    page = opened(tiny_address)
+
+    def go(key: str, first: str) -> None:
+        expect(page.locator("body[data-kv-visit]")).to_be_visible()
+        page.click(f'.kv-nav a[data-page="{key}"]')
+        expect(page.locator(first)).to_be_visible()
+
+    go("judge", "#kv-judge-text-0 textarea")
+    # what follows the first paint has answered, or its answer would undo what is typed
+    expect(page.locator("#kv-judge-cost")).to_contain_text("6 verdicts, ")
+    page.click("#kv-judge-remove-3")
+    page.fill("#kv-judge-text-0 textarea", "2 + 2 = 5. The answer is 5")
+    page.fill("#kv-judge-seed input", "7")
+    go("sweep", "#kv-sweep-yaml textarea")
+    expect(page.locator("#kv-sweep-cost")).to_contain_text("rows")
+    page.fill("#kv-sweep-yaml textarea", "name: mine")
+    for _ in range(2):  # the second time after a load in which nothing was typed
+        page.reload()
+        expect(page.locator("#kv-sweep-yaml textarea")).to_have_value("name: mine")
+        expect(page.locator("#kv-error-sweep-text .kv-problem")).not_to_have_count(0)
+        go("judge", "#kv-judge-text-0 textarea")
+        expect(page.locator("#kv-judge-text-0 textarea")).to_have_value("2 + 2 = 5. The answer is 5")
+        expect(page.locator("#kv-judge-seed input")).to_have_value("7")
+        expect(page.locator("#kv-judge-card-3")).to_have_count(0)
+        expect(page.locator("#kv-judge-cost")).to_contain_text("6 verdicts, ")
+        page.click('.kv-nav a[data-page="sweep"]')
+    # a page that nobody changed is as it was made
+    go("documents", "#kv-documents-text-0 textarea")
+    expect(page.locator("#kv-documents-text-0 textarea")).not_to_have_value("")

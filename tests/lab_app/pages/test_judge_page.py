@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from typing import Any
@@ -29,12 +30,12 @@ from backend.records.request import MethodChoice
 from lab_app.pages.judge import page as judge
 from lab_app.pages.judge import problem_set as judge_set
 from lab_app.pages.judge import risk_gate as judge_gate
-from lab_app.pages.judge.layout import build_results
+from lab_app.pages.judge.layout import build_inputs, build_results
 from lab_app.pages.judge.page import JudgeState
 from lab_app.pages.pipeline.form import read_request
 from lab_app.pages.pipeline.form_json import form_from_json, request_key
 from lab_app.pages.pipeline.state import state_of as pipeline_state
-from lab_app.ui import text
+from lab_app.ui import fields, text
 from lab_app.ui.page import PageBuilder
 from lab_app.ui.validation import FormReader
 from lab_app.visits.visits import StoredResult, Visit, VisitStore
@@ -71,6 +72,25 @@ def test_what_is_chosen_and_that_it_is_shown_can_come_in_one_answer(lab: VisitSt
     told = page.applied(update, lab.open())[page["looks"]]
     assert told["visible"] is True
     assert told["value"]["pick_order"] == "given"
+
+
+def test_what_a_tab_kept_is_put_back_and_what_cannot_be_read_is_left_out(lab: VisitStore) -> None:
+    with gr.Blocks():
+        page = PageBuilder("judge", lab, gr.State(""))
+        build_inputs(page)
+        page.add(lines=gr.Textbox("", elem_id="kv-judge-lines"))
+        page.form("looks", fields.select("pick_order", "Order", [], ""))
+    kept = {
+        "kv-judge-cards": {"text": TEXTS, "unknown": 1},
+        "kv-judge-lines": "{}",
+        "kv-judge-looks": {"pick_order": "of a run that is gone"},
+        "kv-other": "no box",
+    }
+    assert page.kept_boxes(json.dumps(kept)) == {"text": TEXTS, "lines": "{}"}
+    wrong = {"kv-judge-cards": {"text": "no list"}, "kv-judge-lines": 3}
+    assert page.kept_boxes(json.dumps(wrong)) == {"text": ["", ""]}
+    for sent in (None, 3, "", "no json", "[]", "null", "[" * 5000, json.dumps("x" * 1_000_001)):
+        assert page.kept_boxes(sent) == {}
 
 
 def merged(updates: Any) -> dict[str, Any]:
