@@ -344,7 +344,7 @@ def draw_story(rng: random.Random, style: Style, steps: int) -> StoryProblem:
     if style.edit is None and style.level > 0.5 and d.chance(0.25):
         story = replace(story, lowest=100)
     text, solution, answer = SHAPES[shape](d, story, steps)
-    while style.edit == "words" and not d.unseen_count:
+    while style.edit == "words" and not d.unseen_patterns:
         text, solution, answer = SHAPES[shape](d, story, steps)
     return _surface(d, text), solution, answer
 

@@ -54,7 +54,7 @@ class Draw:
     def __init__(self, rng: random.Random, unseen: bool = False) -> None:
         self.rng = rng
         self.unseen = unseen
-        self.unseen_count = 0  # patterns drawn so far that training never shows
+        self.unseen_patterns: list[str] = []  # drawn so far, which training never shows
 
     # -- choices
 
@@ -65,8 +65,9 @@ class Draw:
         """One of the patterns of this document's side; of all where that side has none."""
         trained, unseen = split(tuple(patterns), one_in)
         if self.unseen and unseen:
-            self.unseen_count += 1
-            return self.rng.choice(unseen)
+            pattern = self.rng.choice(unseen)
+            self.unseen_patterns.append(pattern)
+            return pattern
         return self.rng.choice(patterns if self.unseen else trained)
 
     def pick_word(self, words: Sequence[str]) -> str:
