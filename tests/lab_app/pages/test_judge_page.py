@@ -80,13 +80,15 @@ def test_what_a_tab_kept_is_put_back_and_what_cannot_be_read_is_left_out(lab: Vi
         build_inputs(page)
         page.add(lines=gr.Textbox("", elem_id="kv-judge-lines"))
         page.form("looks", fields.select("pick_order", "Order", [], ""))
+        page.form("two", fields.text("one", "One"), fields.text("other", "Other"))
     kept = {
         "kv-judge-cards": {"text": TEXTS, "unknown": 1},
         "kv-judge-lines": "{}",
         "kv-judge-looks": {"pick_order": "of a run that is gone"},
+        "kv-judge-two": {"one": "typed"},
         "kv-other": "no box",
     }
-    assert page.kept_boxes(json.dumps(kept)) == {"text": TEXTS, "lines": "{}"}
+    assert page.kept_boxes(json.dumps(kept)) == {"text": TEXTS, "lines": "{}", "one": "typed"}
     wrong = {"kv-judge-cards": {"text": "no list"}, "kv-judge-lines": 3}
     assert page.kept_boxes(json.dumps(wrong)) == {"text": ["", ""]}
     for sent in (None, 3, "", "no json", "[]", "null", "[" * 5000, json.dumps("x" * 1_000_001)):
