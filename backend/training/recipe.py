@@ -105,6 +105,11 @@ CURRICULUM: tuple[tuple[int, float, dict[str, int]], ...] = (
      | {"compare same": 1, "solver": 40, "worker": 3, "judge": 10, "documents one-hop": 19}
      | {"documents two-hop": 19}
      | {"prefix codebook": 6, "prefix units": 5, "prefix who": 10, "tools": 6, "program": 13}),
+    # open documents are answered at once, and asked more than one question
+    (179_000_001, 1.0, {"recall copy": 1, "recall pairs": 2, "recall facts": 2, "recall roles": 1}
+     | {"compare same": 1, "solver": 44, "worker": 3, "judge": 12, "documents one-hop": 16}
+     | {"documents two-hop": 16}
+     | {"prefix codebook": 6, "prefix units": 5, "prefix who": 10, "tools": 6, "program": 13}),
 )  # fmt: skip
 
 

@@ -36,6 +36,7 @@ def train(
     init: Path | None = None,
     tokenizer_from: Path | None = None,
     stop_after_steps: int | None = None,
+    compiled: bool = False,
     report: Callable[[dict[str, Any]], None] | None = None,
     checkpoint_every: int = 200,
     check_every: int = 0,
@@ -51,6 +52,8 @@ def train(
             lacks are added without changing what it answers.
         tokenizer_from: a folder whose tokenizer a new run takes, else one is trained.
         stop_after_steps: end early; the next call goes on from there.
+        compiled: let torch compile the forward pass, which takes a minute or two at the start; needs a C++
+            compiler. On two CPU cores a step then takes four fifths of the time.
         report: called with every row of the log.
         checkpoint_every: steps.
         check_every: steps between two calls of ``check`` with the exported model; 0 for none.
@@ -111,6 +114,7 @@ def train(
         torch.save(state, checkpoint.with_suffix(".tmp"))
         checkpoint.with_suffix(".tmp").replace(checkpoint)
 
+    forward = torch.compile(hidden_states, dynamic=True) if compiled else hidden_states
     start_time, losses = time.perf_counter(), []
     steps = step_batches(Packer(tokenizer, recipe), start, end, device, process, processes)
     for step, batches in zip(range(start, end), steps, strict=True):
@@ -121,7 +125,7 @@ def train(
         scale, loss, count = torch.zeros(3, device=device).unbind()
         for batch in batches:
             ids, weights = (x.to(device, non_blocking=True) for x in batch)
-            hidden = hidden_states(model, ids, dtype)
+            hidden = forward(model, ids, dtype)
             has_loss = weights[:, 1:] > 0
             logits = functional.linear(hidden[:, :-1][has_loss], model.lm_head.weight.to(dtype))
             each = functional.cross_entropy(logits.float(), ids[:, 1:][has_loss], reduction="none")

@@ -1,13 +1,13 @@
-"""Questions over facts spread across documents: one hop or two, each hop stated."""
+"""Questions over facts spread across documents: one hop or two."""
 
 import random
 from collections.abc import Sequence
 
 from backend.prompts.tasks.base import COLORS, NAMES, PRESET_WORDS, Document, Piece, Style, is_held_out
-from backend.prompts.tasks.facts import Statement, choose, draw_story
+from backend.prompts.tasks.facts import Statement, Story, choose, draw_story
 from backend.prompts.tasks.layouts import draw_layout
 from backend.prompts.tasks.phrases import phrases
-from backend.prompts.tasks.whole_facts import Sentence, draw_whole_story
+from backend.prompts.tasks.whole_facts import Sentence, WholeStory, draw_whole_story
 from backend.prompts.tasks.words import Draw, start_sentence
 
 DOCUMENTS = phrases("documents")
@@ -17,8 +17,9 @@ LANDS: tuple[str, ...] = PRESET_WORDS.lands
 FOODS: tuple[str, ...] = PRESET_WORDS.foods
 
 READER = "You read documents. Find each fact and answer the question."
-STOCK = 0.32  # share of training documents in the presets' words
-WHOLE = 0.5  # share of the others whose facts are written whole
+STOCK = 0.2  # share of training documents in the presets' words
+WHOLE = 0.4  # share of the others whose facts are written whole
+QUIZ = 0.6  # share of the rest that asks further questions, which training alone has
 # by relation: its sentence, and the question about it
 FACTS: dict[str, str] = PRESET_WORDS.facts
 ONE_HOP: dict[str, str] = PRESET_WORDS.one_hop
@@ -82,7 +83,9 @@ def draw_facts(rng: random.Random, kind: str, count: int) -> tuple[str, list[Fac
 def make_documents(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
     """(d) ``size`` documents (else up to 10) of some facts, and a question of one or two hops.
 
-    The answer states each hop as the documents do: ``Nina helps Hugo. Hugo lives in Rome.``
+    In the presets' words the answer states each hop as the documents do: ``Nina helps Hugo. Hugo lives in
+    Rome.`` In open wording it comes at once, and of two hops what leads from the first to the second: ``First
+    Hugo. The answer is Rome``.
     """
     if style.wording == "stock" or (style.wording == "any" and size != 1 and rng.random() < STOCK):
         return _stock(rng, style, held_out, kind, size)
@@ -135,22 +138,32 @@ def _open(rng: random.Random, style: Style, held_out: bool, kind: str, size: int
         count = size or min(rng.randint(1, most), rng.randint(1, most))
         extra = max(count, 2) - hop_count + rng.randint(0, 1 + round((2 + count * 1.4) * style.level))
         whole = style.wording == "any" and draw.chance(WHOLE)
-        story = (draw_whole_story if whole else draw_story)(draw, hop_count, max(1, extra))
-        texts, hops, last = _write_documents(draw, count, story.needed, story.others, style.answers_first)
+        story: Story | WholeStory
+        if whole:
+            story = draw_whole_story(draw, hop_count, max(1, extra))
+        else:
+            quiz = 7 if style.wording == "any" and draw.chance(QUIZ) else 0
+            story = draw_story(draw, hop_count, max(1, extra), quiz)
+        texts, last = _write_documents(draw, count, story.needed, story.others, style.answers_first)
         if is_held_out(story.question + " ".join(texts)) == held_out:
             break
     layout = draw_layout(draw, count)
     # with a capital where the text has it at the start of a sentence
     answer = story.answer if story.answer in last else start_sentence(story.answer)
-    reasoning = " ".join(text if text.endswith(".") else f"{text}." for text in dict.fromkeys(hops))
-    target = Piece(f"{reasoning} The answer is {answer}", answer=True)
-    return Document("documents", kind, (*layout.pieces(texts, story.question), target), answer, count)
+    target = Piece(f"First {story.bridge}. " * bool(story.bridge) + f"The answer is {answer}", answer=True)
+    pieces = [*layout.pieces(texts, story.question), target]
+    if isinstance(story, Story):
+        told = "\n".join(texts)
+        for question, found in story.further:
+            found = found if found in told else start_sentence(found)
+            pieces += [Piece(f"\n{question}\n"), Piece(f"The answer is {found}", answer=True)]
+    return Document("documents", kind, tuple(pieces), answer, count)
 
 
 def _write_documents(
     draw: Draw, count: int, needed: Sequence[Written], others: Sequence[Written], answers_first: bool
-) -> tuple[list[str], list[str], str]:
-    """The documents' texts, the sentences that hold the needed facts, and the last of these facts in it."""
+) -> tuple[list[str], str]:
+    """The documents' texts, and the sentence that holds the last of the needed facts."""
     rng = draw.rng
     shelves: list[list[Written | None]] = [[] for _ in range(count)]
     homes: list[int] = []
@@ -191,5 +204,4 @@ def _write_documents(
                 sentence_of[id(fact)] = sentences[-1]
         lead = "- " if between == "\n- " else ""
         texts.append(lead + between.join(sentences))
-    hops = [sentence_of[id(fact)] for fact in needed]
-    return texts, hops, hops[-1]
+    return texts, sentence_of[id(needed[-1])]

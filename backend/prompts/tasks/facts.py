@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from backend.prompts.tasks.phrases import phrases
@@ -92,12 +92,18 @@ class Statement:
 
 @dataclass(frozen=True)
 class Story:
-    """A question, the facts that answer it one after the other, other facts, and the answer."""
+    """A question, the facts that answer it one after the other, other facts, and the answer.
+
+    ``bridge`` is what leads from the first fact to the second, empty where one fact answers. ``further`` are
+    more questions about the same facts, each answered by one of them.
+    """
 
     question: str
     needed: tuple[Statement, ...]
     others: tuple[Statement, ...]
     answer: str
+    bridge: str = ""
+    further: tuple[tuple[str, str], ...] = ()
 
 
 class Cast:
@@ -151,13 +157,14 @@ class Cast:
         return draw.pick_word(DOMAINS.values[domain])
 
 
-def draw_story(draw: Draw, hops: int, count: int) -> Story:
+def draw_story(draw: Draw, hops: int, count: int, further: int = 0) -> Story:
     """A question of one hop or two, and ``count`` facts that do not answer it.
 
     Many of them state the same relation of other subjects, or other relations of the question's subjects.
+    ``further``: up to so many more questions about them.
     """
     for _ in range(TRIES):
-        if story := _story(draw, hops, count):
+        if story := _story(draw, hops, count, further):
             return story
     raise ValueError(f"no story of {hops} hops and {count} other facts was found")
 
@@ -216,8 +223,9 @@ class _Topic:
         return question
 
 
-def _story(draw: Draw, hops: int, count: int) -> Story | None:
+def _story(draw: Draw, hops: int, count: int, further: int) -> Story | None:
     cast = Cast(draw)
+    middle = ""
     needed: list[Statement] = []
     last = _Topic.new(draw, pick_relation(draw, [r for r in RELATIONS if hops == 1 or r.subject in BRIDGES]))
     kinds = [last]
@@ -248,14 +256,30 @@ def _story(draw: Draw, hops: int, count: int) -> Story | None:
         noun = first.fill(noun, start, start)
         question = last.ask(draw, noun, True)
         keys = [needed[0].keys[1 if backwards else 0], needed[1].keys[0]]
-    others = _others(draw, cast, kinds, needed, keys, count)
+    others, topics = _others(draw, cast, kinds, needed, keys, count)
     story = Story(
         _as_typed(draw, question),
         tuple(needed),
         tuple(others),
         needed[-1].subject if back else needed[-1].object,
+        middle,
     )
-    return story if unique(story, keys) else None
+    if not unique(story, keys):
+        return None
+    return replace(story, further=_further(draw, story, topics, further)) if further else story
+
+
+def _further(draw: Draw, story: Story, topics: list[_Topic], most: int) -> tuple[tuple[str, str], ...]:
+    """Questions that one of the other facts answers alone, with their answers."""
+    facts = list(zip(story.others, topics, strict=True))
+    asked: list[tuple[str, str]] = []
+    for fact, topic in draw.rng.sample(facts, len(facts)):
+        back = bool(topic.relation.back) and draw.chance(0.4)
+        if len(asked) < most and unique(story, [fact.keys[1 if back else 0]]):
+            text = topic.ask_back(draw, fact.object) if back else topic.ask(draw, fact.subject, False)
+            if text:
+                asked.append((_as_typed(draw, text), fact.subject if back else fact.object))
+    return tuple(asked)
 
 
 def _others(
@@ -265,9 +289,11 @@ def _others(
     needed: list[Statement],
     question_keys: list[Key],
     count: int,
-) -> list[Statement]:
-    """Other facts: needed relations of other subjects, other relations of needed subjects, and any."""
+) -> tuple[list[Statement], list[_Topic]]:
+    """Other facts, with the topic of each: needed relations of other subjects, other relations of needed
+    subjects, and any."""
     others: list[Statement] = []
+    topics: list[_Topic] = []
     used = {key for statement in needed for key in statement.keys}
     subjects = {statement.subject: statement.relation.subject for statement in needed}
     attempts = 0
@@ -294,7 +320,8 @@ def _others(
         used |= new
         subjects.setdefault(statement.subject, statement.relation.subject)
         others.append(statement)
-    return others
+        topics.append(kind)
+    return others, topics
 
 
 def unique(story: Story, question_keys: list[Key]) -> bool:

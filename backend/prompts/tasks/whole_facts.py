@@ -29,12 +29,14 @@ class Sentence:
 
 @dataclass(frozen=True)
 class WholeStory:
-    """A question, the facts that answer it one after the other, other facts, and the answer."""
+    """A question, the facts that answer it one after the other, other facts, and the answer; ``bridge`` leads
+    from the first fact to the second."""
 
     question: str
     needed: tuple[Sentence, ...]
     others: tuple[Sentence, ...]
     answer: str
+    bridge: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,14 @@ class Template:
             first, second = (set(SLOT.findall(text)) for text in self.sentences)
             slots |= first & second
         return slots
+
+    @property
+    def bridge(self) -> str:
+        """The slot by which the second sentence hangs on the first; empty with one sentence."""
+        if len(self.sentences) == 1:
+            return ""
+        first, second = (set(SLOT.findall(text)) for text in self.sentences)
+        return min((first & second) - {self.answer} or first & second, default="")
 
 
 def parse(line: str) -> Template:
@@ -93,6 +103,7 @@ def draw_whole_story(d: Draw, hops: int, count: int) -> WholeStory:
         tuple(Sentence(d.say(text, **values)) for text in template.sentences),
         tuple(others),
         values[template.answer],
+        values[template.bridge] if template.bridge else "",
     )
 
 
