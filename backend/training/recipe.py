@@ -107,9 +107,9 @@ CURRICULUM: tuple[tuple[int, float, dict[str, int]], ...] = (
      | {"prefix codebook": 6, "prefix units": 5, "prefix who": 10, "tools": 6, "program": 13}),
     # open documents are answered at once, and asked more than one question
     (179_000_001, 1.0, {"recall copy": 1, "recall pairs": 2, "recall facts": 2, "recall roles": 1}
-     | {"compare same": 1, "solver": 44, "worker": 3, "judge": 12, "documents one-hop": 16}
-     | {"documents two-hop": 16}
-     | {"prefix codebook": 6, "prefix units": 5, "prefix who": 10, "tools": 6, "program": 13}),
+     | {"compare same": 1, "solver": 64, "worker": 3, "judge": 14, "documents one-hop": 11}
+     | {"documents two-hop": 11}
+     | {"prefix codebook": 8, "prefix units": 7, "prefix who": 12, "tools": 5, "program": 18}),
 )  # fmt: skip
 
 

@@ -167,7 +167,7 @@ def _branch(d: Draw, names: list[str], nested: bool = False) -> If:
 
 def _loop(d: Draw, names: list[str], reserved: set[str], start: int) -> Loop:
     body: list[Step | If] = [_step(d, names)]
-    if d.chance(0.25):
+    if d.chance(0.25 if d.unseen else 0.45):
         body.append(_branch(d, names, nested=True) if d.chance(0.4) else _step(d, names))
     variable = pick(d, ("i", "i", "i", "j", "_", "step", "turn", "k"))
     if variable in reserved:

@@ -313,6 +313,9 @@ SHAPES = {
 # how often each shape is drawn, of a hundred or so
 OPEN = {"plain": 34, "whole": 110, "chain": 22, "relation": 5, "sum": 10, "purchase": 3, "situation": 30,
         "compared": 9, "groups": 9, "listed": 7, "priced": 3, "part": 4}  # fmt: skip
+# the same for training, which has the composed shapes more often: it is them that the edits draw
+TRAINED = OPEN | {"plain": 30, "whole": 100, "chain": 45, "relation": 14, "purchase": 6, "situation": 60, "compared": 20,
+                  "groups": 20, "listed": 12, "priced": 6, "part": 6}  # fmt: skip
 NUMBERS = {"chain": 40, "relation": 8, "sum": 6, "purchase": 2, "situation": 30, "compared": 6, "listed": 8}
 RATIOS = {"chain": 25, "relation": 20, "purchase": 5, "compared": 25, "groups": 20, "priced": 5}
 
@@ -321,23 +324,32 @@ def _shape(rng: random.Random, shares: dict[str, int]) -> str:
     return rng.choices(tuple(shares), tuple(shares.values()))[0]
 
 
+AS_EDITED = ("extra", "words", "numbers", "ratios")  # as some of the training's stories are drawn, too
+
+
+def _edited(rng: random.Random, edit: str) -> tuple[Story, str]:
+    """What may occur in a story where a visitor changed one thing, and its shape."""
+    if edit == "numbers":
+        return Story(filler=0.1, amounts=0.05, lowest=100), _shape(rng, NUMBERS)
+    if edit == "ratios":
+        return Story(ratios=1.0, filler=0.1, amounts=0.05), _shape(rng, RATIOS)
+    story = Story(filler=1.0, amounts=0.3) if edit == "extra" else Story(filler=0.05, amounts=0.05)
+    return story, rng.choice(("chain", "situation"))
+
+
 def draw_story(rng: random.Random, style: Style, steps: int) -> StoryProblem:
     """A word problem in open language with about ``steps`` steps: its text, its steps and its answer.
 
     With other *words*, some pattern of it is one that training never shows.
     """
     d = style.draw(rng)
-    story, shape = Story(), _shape(rng, OPEN)
-    if style.edit == "numbers":
-        story, shape = Story(filler=0.1, amounts=0.05, lowest=100), _shape(rng, NUMBERS)
-    elif style.edit == "extra":
-        story, shape = Story(filler=1.0, amounts=0.3), rng.choice(("chain", "situation"))
-    elif style.edit == "ratios":
-        story, shape = Story(ratios=1.0, filler=0.1, amounts=0.05), _shape(rng, RATIOS)
+    story, shape = Story(), _shape(rng, OPEN if d.unseen else TRAINED)
+    if style.edit in AS_EDITED:
+        story, shape = _edited(rng, style.edit)
     elif style.edit == "bare":
         shape = "sum"
-    elif style.edit == "words":
-        story, shape = Story(filler=0.05, amounts=0.05), rng.choice(("chain", "situation"))
+    elif style.edit is None and not d.unseen and style.level > 0.5 and d.chance(0.3):
+        story, shape = _edited(rng, rng.choice(AS_EDITED))
     elif style.level < 1:
         ease, highest = style.level, 999 if style.level < 0.3 else LARGEST
         story = Story(0.25 * ease, 0.15 * ease, 0.3, 0.35 * ease, highest=highest)
