@@ -142,7 +142,7 @@ def _open(rng: random.Random, style: Style, held_out: bool, kind: str, size: int
         if whole:
             story = draw_whole_story(draw, hop_count, max(1, extra))
         else:
-            quiz = 7 if style.wording == "any" and draw.chance(QUIZ) else 0
+            quiz = 7 if style.wording == "any" and not held_out and draw.chance(QUIZ) else 0
             story = draw_story(draw, hop_count, max(1, extra), quiz)
         texts, last = _write_documents(draw, count, story.needed, story.others, style.answers_first)
         if is_held_out(story.question + " ".join(texts)) == held_out:

@@ -76,7 +76,11 @@ def test_every_target_is_true(task: str, seed: int, held_out: bool, wording: str
     assert document.task == task
     assert document.kind in TASKS[task][1]
     assert all(piece.text for piece in document.pieces)
-    assert [p.answer for p in document.pieces] == [False] * (len(document.pieces) - 1) + [True]
+    answers = [p.answer for p in document.pieces]
+    if task != "documents" or held_out:  # others have questions behind the first one
+        assert answers == [False] * (len(answers) - 1) + [True]
+    assert answers[-1]
+    assert not answers[0]
     named = [p.name for p in document.pieces if p.name]
     assert len(set(named)) == len(named) == len(document.values)
     again = make_document(random.Random(seed), task, held_out=held_out, style=style)
@@ -308,7 +312,7 @@ def test_sizes(task: str, sizes: range, name: str | None) -> None:
     rng = random.Random(2)
     # open stories and programs have about as many steps as asked for
     style = Style("stock") if task in ("program", "solver") else Style()
-    drawn = [make_document(rng, task, style=style) for _ in range(300)]
+    drawn = [make_document(rng, task, style=style) for _ in range(600)]
     assert {d.size for d in drawn} == set(sizes)
     if task != "tools":  # a loop may have fewer turns
         drawn = [make_document(rng, task, size=size, style=style) for size in sizes]
@@ -359,7 +363,7 @@ def test_one_problem_in_32_is_held_out() -> None:
 def test_a_part_of_training_is_what_the_presets_say(task: str) -> None:
     rng = random.Random(6)
     drawn = [make_document(rng, task) for _ in range(300)]
-    assert 0.6 < sum(map(in_open_wording, drawn)) / 300 < 0.76
+    assert 0.6 < sum(map(in_open_wording, drawn)) / 300 < 0.86
     assert all(in_open_wording(make_document(rng, task, style=Style("unseen"))) for _ in range(100))
 
 
