@@ -53,7 +53,7 @@ class Packer:
         shares, level = curriculum(tokens_seen)
         task, _, kind = rng.choices(list(shares), list(shares.values()))[0].partition(" ")
         # two in five at the full level, at which the evaluation is
-        style = Style(level=level * min(1.0, rng.uniform(0.4, 1.4)))
+        style = Style(level=level * min(1.0, rng.uniform(0.4, 1.4)), trains=True)
         document = make_document(rng, task, kind=kind or None, style=style)
         return self.encode_document(document, rng)
 

@@ -52,8 +52,8 @@ def train(
             lacks are added without changing what it answers.
         tokenizer_from: a folder whose tokenizer a new run takes, else one is trained.
         stop_after_steps: end early; the next call goes on from there.
-        compiled: let torch compile the forward pass, which takes a minute or two at the start; needs a C++
-            compiler. On two CPU cores a step then takes four fifths of the time.
+        compiled: let torch compile the forward pass, which takes a minute or two at the start and needs a
+            C++ compiler. On one core with bfloat16 units a step then takes about four fifths of the time.
         report: called with every row of the log.
         checkpoint_every: steps.
         check_every: steps between two calls of ``check`` with the exported model; 0 for none.

@@ -42,6 +42,9 @@ def train_embedded(
         None, help="a list of words, one a line (the system's dictionary, if there is one)"
     ),
     stop_after_steps: int | None = None,
+    compiled: bool = Option(
+        False, help="let torch compile the forward pass: faster after a minute or two; needs a C++ compiler"
+    ),
     check_every: int = Option(2000, help="steps between two checks of what the model can do"),
 ) -> int:
     """Train the embedded model, or continue."""
@@ -75,6 +78,7 @@ def train_embedded(
         init=folders["init"],
         tokenizer_from=folders["tokenizer_from"],
         stop_after_steps=stop_after_steps,
+        compiled=compiled,
         report=lambda row: print(json.dumps(row), flush=True),
         check_every=check_every,
         check=progress,

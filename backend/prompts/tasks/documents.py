@@ -17,9 +17,10 @@ LANDS: tuple[str, ...] = PRESET_WORDS.lands
 FOODS: tuple[str, ...] = PRESET_WORDS.foods
 
 READER = "You read documents. Find each fact and answer the question."
-STOCK = 0.2  # share of training documents in the presets' words
-WHOLE = 0.4  # share of the others whose facts are written whole
-QUIZ = 0.6  # share of the rest that asks further questions, which training alone has
+STOCK = 0.32  # share of training documents in the presets' words
+WHOLE = 0.5  # share of the others whose facts are written whole
+MOST_FURTHER = 7  # questions behind the first one
+QUIZ = 0.6  # share of the rest that asks further questions, in training alone
 # by relation: its sentence, and the question about it
 FACTS: dict[str, str] = PRESET_WORDS.facts
 ONE_HOP: dict[str, str] = PRESET_WORDS.one_hop
@@ -83,9 +84,9 @@ def draw_facts(rng: random.Random, kind: str, count: int) -> tuple[str, list[Fac
 def make_documents(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
     """(d) ``size`` documents (else up to 10) of some facts, and a question of one or two hops.
 
-    In the presets' words the answer states each hop as the documents do: ``Nina helps Hugo. Hugo lives in
-    Rome.`` In open wording it comes at once, and of two hops what leads from the first to the second: ``First
-    Hugo. The answer is Rome``.
+    The answer states each hop as the documents do: ``Nina helps Hugo. Hugo lives in Rome.`` In training,
+    those in open wording are answered at once, of two hops with what leads from the first to the second:
+    ``First Hugo. The answer is Rome``.
     """
     if style.wording == "stock" or (style.wording == "any" and size != 1 and rng.random() < STOCK):
         return _stock(rng, style, held_out, kind, size)
@@ -142,15 +143,19 @@ def _open(rng: random.Random, style: Style, held_out: bool, kind: str, size: int
         if whole:
             story = draw_whole_story(draw, hop_count, max(1, extra))
         else:
-            quiz = 7 if style.wording == "any" and not held_out and draw.chance(QUIZ) else 0
+            quiz = MOST_FURTHER if style.trains and draw.chance(QUIZ) else 0
             story = draw_story(draw, hop_count, max(1, extra), quiz)
-        texts, last = _write_documents(draw, count, story.needed, story.others, style.answers_first)
+        texts, hops = _write_documents(draw, count, story.needed, story.others, style.answers_first)
         if is_held_out(story.question + " ".join(texts)) == held_out:
             break
     layout = draw_layout(draw, count)
     # with a capital where the text has it at the start of a sentence
-    answer = story.answer if story.answer in last else start_sentence(story.answer)
-    target = Piece(f"First {story.bridge}. " * bool(story.bridge) + f"The answer is {answer}", answer=True)
+    answer = story.answer if story.answer in hops[-1] else start_sentence(story.answer)
+    if style.trains:
+        reasoning = f"First {story.bridge}. " if story.bridge else ""
+    else:
+        reasoning = " ".join(text if text.endswith(".") else f"{text}." for text in dict.fromkeys(hops)) + " "
+    target = Piece(f"{reasoning}The answer is {answer}", answer=True)
     pieces = [*layout.pieces(texts, story.question), target]
     if isinstance(story, Story):
         told = "\n".join(texts)
@@ -162,8 +167,8 @@ def _open(rng: random.Random, style: Style, held_out: bool, kind: str, size: int
 
 def _write_documents(
     draw: Draw, count: int, needed: Sequence[Written], others: Sequence[Written], answers_first: bool
-) -> tuple[list[str], str]:
-    """The documents' texts, and the sentence that holds the last of the needed facts."""
+) -> tuple[list[str], list[str]]:
+    """The documents' texts, and the sentences that hold the needed facts."""
     rng = draw.rng
     shelves: list[list[Written | None]] = [[] for _ in range(count)]
     homes: list[int] = []
@@ -204,4 +209,4 @@ def _write_documents(
                 sentence_of[id(fact)] = sentences[-1]
         lead = "- " if between == "\n- " else ""
         texts.append(lead + between.join(sentences))
-    return texts, sentence_of[id(needed[-1])]
+    return texts, [sentence_of[id(fact)] for fact in needed]

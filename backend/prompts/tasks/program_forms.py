@@ -165,9 +165,9 @@ def _branch(d: Draw, names: list[str], nested: bool = False) -> If:
     return If(names[0], sign, limit, [_step(d, names)], other)
 
 
-def _loop(d: Draw, names: list[str], reserved: set[str], start: int) -> Loop:
+def _loop(d: Draw, names: list[str], reserved: set[str], start: int, trains: bool) -> Loop:
     body: list[Step | If] = [_step(d, names)]
-    if d.chance(0.25 if d.unseen else 0.45):
+    if d.chance(0.45 if trains else 0.25):
         body.append(_branch(d, names, nested=True) if d.chance(0.4) else _step(d, names))
     variable = pick(d, ("i", "i", "i", "j", "_", "step", "turn", "k"))
     if variable in reserved:
@@ -222,16 +222,17 @@ def _source(block: Sequence[Step | If | Loop], indent: str, deeper: str) -> list
     return lines
 
 
-def draw_open(d: Draw, kind: str, lines: int) -> tuple[str, str, int]:
-    """Source, its written execution and what it prints; every value stays in 0..999."""
+def draw_open(d: Draw, kind: str, lines: int, trains: bool = False) -> tuple[str, str, int]:
+    """Source, its written execution and what it prints; every value stays in 0..999. In training (``trains``)
+    more loops have two lines or a branch in them."""
     while True:
         try:
-            return _draw(d, kind, lines)
+            return _draw(d, kind, lines, trains)
         except _TooLongError:
             continue
 
 
-def _draw(d: Draw, kind: str, lines: int) -> tuple[str, str, int]:
+def _draw(d: Draw, kind: str, lines: int, trains: bool) -> tuple[str, str, int]:
     rng = d.rng
     reserved: set[str] = set()
     names = [identifier(d, PROGRAMS.variables, reserved) for _ in range(2 if d.chance(0.3) else 1)]
@@ -241,7 +242,7 @@ def _draw(d: Draw, kind: str, lines: int) -> tuple[str, str, int]:
     if kind == "branch":
         block[at] = _branch(d, names)
     elif kind == "loop":
-        block[at] = _loop(d, names, reserved, starts[0])
+        block[at] = _loop(d, names, reserved, starts[0], trains)
     elif len(names) == 1 and d.chance(0.1):  # a second variable from the first
         second = identifier(d, PROGRAMS.variables, reserved)
         block[-1] = Step(second, names[0], rng.choice("+-*"), d.number(1, 9))

@@ -313,7 +313,7 @@ SHAPES = {
 # how often each shape is drawn, of a hundred or so
 OPEN = {"plain": 34, "whole": 110, "chain": 22, "relation": 5, "sum": 10, "purchase": 3, "situation": 30,
         "compared": 9, "groups": 9, "listed": 7, "priced": 3, "part": 4}  # fmt: skip
-# the same for training, which has the composed shapes more often: it is them that the edits draw
+# the same for training, which has the composed shapes more often: the edits draw these
 TRAINED = OPEN | {"plain": 30, "whole": 100, "chain": 45, "relation": 14, "purchase": 6, "situation": 60, "compared": 20,
                   "groups": 20, "listed": 12, "priced": 6, "part": 6}  # fmt: skip
 NUMBERS = {"chain": 40, "relation": 8, "sum": 6, "purchase": 2, "situation": 30, "compared": 6, "listed": 8}
@@ -324,7 +324,7 @@ def _shape(rng: random.Random, shares: dict[str, int]) -> str:
     return rng.choices(tuple(shares), tuple(shares.values()))[0]
 
 
-AS_EDITED = ("extra", "words", "numbers", "ratios")  # as some of the training's stories are drawn, too
+AS_EDITED = ("extra", "words", "numbers", "ratios")  # a part of the training's stories is drawn like these
 
 
 def _edited(rng: random.Random, edit: str) -> tuple[Story, str]:
@@ -343,12 +343,12 @@ def draw_story(rng: random.Random, style: Style, steps: int) -> StoryProblem:
     With other *words*, some pattern of it is one that training never shows.
     """
     d = style.draw(rng)
-    story, shape = Story(), _shape(rng, OPEN if d.unseen else TRAINED)
+    story, shape = Story(), _shape(rng, TRAINED if style.trains else OPEN)
     if style.edit in AS_EDITED:
         story, shape = _edited(rng, style.edit)
     elif style.edit == "bare":
         shape = "sum"
-    elif style.edit is None and not d.unseen and style.level > 0.5 and d.chance(0.3):
+    elif style.trains and style.level > 0.5 and d.chance(0.3):
         story, shape = _edited(rng, rng.choice(AS_EDITED))
     elif style.level < 1:
         ease, highest = style.level, 999 if style.level < 0.3 else LARGEST

@@ -222,7 +222,7 @@ def test_the_packer_follows_the_curriculum(tokens: int, monkeypatch: pytest.Monk
     for _ in range(4000):
         packer.document(rng, tokens)
     shares, level = curriculum(tokens)
-    assert {style.wording for _, style in asked} == {"any"}
+    assert {(style.wording, style.trains) for _, style in asked} == {("any", True)}
     levels = [style.level for _, style in asked]
     assert 0.4 * level <= min(levels) <= 0.45 * level
     assert 0.95 * level <= max(levels) <= level
