@@ -110,6 +110,11 @@ CURRICULUM: tuple[tuple[int, float, dict[str, int]], ...] = (
      | {"compare same": 1, "solver": 64, "worker": 3, "judge": 14, "documents one-hop": 11}
      | {"documents two-hop": 11}
      | {"prefix codebook": 8, "prefix units": 7, "prefix who": 12, "tools": 5, "program": 18}),
+    # what a message's prefix says is drilled in its own patterns; more loops, and judges of more candidates
+    (221_000_000, 1.0, {"recall copy": 1, "recall pairs": 1, "recall facts": 3, "recall roles": 1}
+     | {"recall codes": 6, "recall packs": 4, "recall sides": 5, "compare same": 1, "solver": 64, "worker": 3}
+     | {"judge": 14, "documents one-hop": 12, "documents two-hop": 11, "prefix codebook": 7}
+     | {"prefix units": 6, "prefix who": 11, "tools": 4, "program": 12, "program loop": 10}),
 )  # fmt: skip
 
 

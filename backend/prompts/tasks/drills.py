@@ -18,9 +18,10 @@ from backend.prompts.tasks.arithmetic import (
 )
 from backend.prompts.tasks.base import COLORS, ITEMS, NAMES, Document, Piece, Style
 from backend.prompts.tasks.documents import CITIES, FOODS, draw_facts, sentence
-from backend.prompts.tasks.facts import draw_story
+from backend.prompts.tasks.facts import choose, draw_story
 from backend.prompts.tasks.judge_words import role_text
 from backend.prompts.tasks.judging import GLANCES, ROLES, judgement, selection_text
+from backend.prompts.tasks.messages import article, code_words, listing, patterns
 from backend.prompts.tasks.program_forms import draw_open
 from backend.prompts.tasks.programs import draw_program
 from backend.prompts.tasks.story_teller import compute
@@ -189,7 +190,59 @@ def _roles(draw: Draw, count: int, level: float) -> tuple[list[str], Queries]:
     return texts, rng.sample(queries, len(queries))
 
 
+def _codes(draw: Draw, count: int, level: float) -> tuple[list[str], Queries]:
+    """A codebook as messages have it, and what each of its words means."""
+    means = patterns(draw).means
+    pattern = choose(draw, means)
+    book = {word: draw.number(1, draw.rng.choice((20, 99, 999, 9999))) for word in code_words(draw, count)}
+    lines = [
+        (pattern if draw.chance(0.9) else choose(draw, means)).format(w=word, n=number)
+        for word, number in book.items()
+    ]
+    queries = [(f"{word} means", f" {number}.") for word, number in book.items()]
+    return [listing(draw, lines, ())], draw.rng.sample(queries, len(queries))
+
+
+def _packs(draw: Draw, count: int, level: float) -> tuple[list[str], Queries]:
+    """How much packs hold, as messages' prefixes say it."""
+    p = patterns(draw)
+    item, pattern = draw.thing(), choose(draw, p.holds)
+    units: dict[str, int] = {}
+    while len(units) < count:
+        units.setdefault(draw.pick_word(p.packs) if draw.chance(0.7) else draw.word(), draw.number(2, 999))
+    lines = [
+        start_sentence(
+            (pattern if draw.chance(0.85) else choose(draw, p.holds)).format(u=u, n=n, i=item, a=article(u))
+        )
+        for u, n in units.items()
+    ]
+    queries = [(f"One {unit} holds", f" {number}.") for unit, number in units.items()]
+    return [listing(draw, lines, ())], draw.rng.sample(queries, len(queries))
+
+
+def _sides(draw: Draw, count: int, level: float) -> tuple[list[str], Queries]:
+    """Letters in open wording: who writes, who reads, and what each of them has."""
+    p = patterns(draw)
+    texts: list[str] = []
+    queries: Queries = []
+    names = draw.names(count)
+    for writer, reader in zip(names[::2], names[1::2], strict=False):
+        texts.append(start_sentence(choose(draw, p.writes).format(w=writer, r=reader)) + ".")
+        queries += [(writer, " writes."), (reader, " reads.")]
+    halves = []
+    for item in draw.things(draw.rng.randint(1, 3)):
+        for who, owner in (("I", p.mine), ("You", p.yours)):
+            number = draw.number(2, 9999)
+            halves.append(start_sentence(choose(draw, owner).format(n=number, i=item)) + ".")
+            queries.append((f"{who} have {item}:", f" {number}."))
+    draw.rng.shuffle(halves)
+    return [" ".join(texts), " ".join(halves)], draw.rng.sample(queries, len(queries))
+
+
 RECALL = {
+    "codes": _codes,
+    "packs": _packs,
+    "sides": _sides,
     "copy": _copy,
     "pairs": _pairs,
     "facts": _facts,

@@ -125,7 +125,9 @@ def _votes(rows: Rows) -> tuple[list[str], list[int]]:
 def _draw(
     rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None, form: str = ""
 ) -> JudgePrompt:
-    count = size or min(style.upto(rng, 2, 6), style.upto(rng, 2, 6))
+    count = size or style.upto(rng, 2, 6)
+    if not size and not style.trains:  # training has more of the long ones, at whose end it stops too early
+        count = min(count, style.upto(rng, 2, 6))
     return draw_prompt(rng, style, held_out, kind, count, ROLES[kind], form)
 
 

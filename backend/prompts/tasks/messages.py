@@ -56,7 +56,7 @@ def _join(draw: Draw, parts: list[str], lists: bool = True) -> str:
     return (" ".join(part + "." for part in parts)) if at < 0.95 else "; ".join(parts)
 
 
-def _keys(draw: Draw, count: int) -> list[str]:
+def code_words(draw: Draw, count: int) -> list[str]:
     """Different code words of one sort, or of any."""
     rng = draw.rng
     sorts = (
@@ -76,7 +76,7 @@ def _keys(draw: Draw, count: int) -> list[str]:
     return list(words.values())
 
 
-def _book(draw: Draw, parts: list[str], starts: tuple[str, ...]) -> str:
+def listing(draw: Draw, parts: list[str], starts: tuple[str, ...]) -> str:
     """The prefix's list, mostly without words before it."""
     at = draw.rng.random()
     if at < 0.55:
@@ -88,13 +88,13 @@ def _book(draw: Draw, parts: list[str], starts: tuple[str, ...]) -> str:
     return (choose_label(draw, starts) if starts and draw.chance(0.2) else "") + text
 
 
-def _article(word: str) -> str:
+def article(word: str) -> str:
     return "an" if word[:1].lower() in "aeiou" else "a"
 
 
 def _codebook(draw: Draw, steps: int, level: float) -> OpenMessage | None:
     rng, p = draw.rng, patterns(draw)
-    words = _keys(draw, max(2, rng.randint(2, 3 + round(4 * level)), min(steps + 1, 3)))
+    words = code_words(draw, max(2, rng.randint(2, 3 + round(4 * level)), min(steps + 1, 3)))
     most = rng.choice((20, 99, 99, 999, 9999))
     book = {word: draw.number(1, most) for word in words}
     pattern = choose(draw, p.means)
@@ -134,7 +134,7 @@ def _codebook(draw: Draw, steps: int, level: float) -> OpenMessage | None:
         text = _join(draw, [start, *(choose(draw, ways[op]).format(w=w) for op, w in moves)])
         if draw.chance(0.25):
             text += " " + choose(draw, p.totals)
-    return OpenMessage(_book(draw, lines, p.book), text, "", " ".join(answer), value)
+    return OpenMessage(listing(draw, lines, p.book), text, "", " ".join(answer), value)
 
 
 def _units(draw: Draw, steps: int, level: float) -> OpenMessage | None:
@@ -147,7 +147,7 @@ def _units(draw: Draw, steps: int, level: float) -> OpenMessage | None:
     pattern = choose(draw, p.holds)
     lines = [
         start_sentence(
-            (pattern if draw.chance(0.85) else choose(draw, p.holds)).format(u=u, n=n, i=item, a=_article(u))
+            (pattern if draw.chance(0.85) else choose(draw, p.holds)).format(u=u, n=n, i=item, a=article(u))
         )
         for u, n in units.items()
     ]
@@ -157,12 +157,10 @@ def _units(draw: Draw, steps: int, level: float) -> OpenMessage | None:
         total = packs * units[unit]
         text = choose(draw, p.packed).format(us=plural(unit), i=item, t=total, name=name)
         packed = f"One {unit} holds {units[unit]}. {total} / {units[unit]} = {packs}."
-        return OpenMessage(_book(draw, lines, ()), start_sentence(text), "", packed, packs)
+        return OpenMessage(listing(draw, lines, ()), start_sentence(text), "", packed, packs)
     value = packs * units[unit]
     answer = [f"One {unit} holds {units[unit]}. {packs} * {units[unit]} = {value}."]
-    parts = [
-        choose(draw, p.has).format(name=name, p=packs, u=unit, us=plural(unit), i=item, a=_article(unit))
-    ]
+    parts = [choose(draw, p.has).format(name=name, p=packs, u=unit, us=plural(unit), i=item, a=article(unit))]
     others = [u for u in units if u != unit]
     for _ in range(steps - 1):
         if others and draw.chance(0.4):
@@ -185,7 +183,7 @@ def _units(draw: Draw, steps: int, level: float) -> OpenMessage | None:
     text = _join(draw, parts)
     if draw.chance(0.4):
         text += " " + choose(draw, p.how_many).format(i=item)
-    return OpenMessage(_book(draw, lines, ()), text, "", " ".join(answer), value)
+    return OpenMessage(listing(draw, lines, ()), text, "", " ".join(answer), value)
 
 
 def _who(draw: Draw, steps: int, level: float) -> OpenMessage | None:

@@ -53,6 +53,12 @@ def phrase(d: Draw, patterns: Sequence[str], **slots: object) -> str:
 
 
 @cache
+def kept_options(options: Sequence[str]) -> tuple[str, ...]:
+    """The options that training never shows."""
+    return split(tuple(options), _one_in(tuple(options)))[1]
+
+
+@cache
 def _one_in(options: tuple[str, ...]) -> int:
     """One in how many is kept from training: ten, or fewer if that would keep less than two."""
     return next((n for n in range(10, 3, -1) if len(split(options, n)[1]) > 1), 3)

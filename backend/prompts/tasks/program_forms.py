@@ -10,13 +10,14 @@ import keyword
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from string import ascii_lowercase
 
 from backend.prompts.filled_results import COMPARISONS
 from backend.prompts.tasks.arithmetic import comparison
-from backend.prompts.tasks.parts import pick
+from backend.prompts.tasks.parts import kept_options, pick
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.story_teller import compute
-from backend.prompts.tasks.words import Draw
+from backend.prompts.tasks.words import FUNCTION_WORDS, Draw
 
 PROGRAMS = phrases("programs")
 
@@ -119,11 +120,15 @@ class Run:
         self.tell(f"{step.target} = {left} {step.op} {right} = {value}.")
 
 
-def identifier(d: Draw, words: list[str], reserved: set[str]) -> str:
-    """A name that is not taken."""
+def identifier(d: Draw, words: Sequence[str], reserved: set[str], trains: bool = False) -> str:
+    """A name that is not taken. In training (``trains``) many are any word or letters, as people choose them,
+    but none that is kept for evaluation."""
+    kept = kept_options(words) if trains else ()
     while True:
         at = d.rng.random()
-        if at < 0.65:
+        if trains and d.chance(0.35):
+            name = _any_name(d)
+        elif at < 0.65:
             name = pick(d, words)
         elif at < 0.9:
             name = d.word()
@@ -132,9 +137,21 @@ def identifier(d: Draw, words: list[str], reserved: set[str]) -> str:
         else:
             name = f"{pick(d, words)}{d.rng.randint(1, 9)}"
         name = "".join(c for c in name.lower() if c.isalnum() or c == "_")
-        if name.isidentifier() and name not in reserved | _RESERVED and not keyword.iskeyword(name):
+        if not name.isidentifier() or name in reserved | _RESERVED or keyword.iskeyword(name):
+            continue
+        if name not in kept:
             reserved.add(name)
             return name
+
+
+def _any_name(d: Draw) -> str:
+    """One letter or two, or any word of the tasks' lists, some with a number behind."""
+    at = d.rng.random()
+    if at < 0.25:
+        return "".join(d.rng.choice(ascii_lowercase) for _ in range(d.rng.randint(1, 2)))
+    words = (d.thing, d.name, d.color, d.word, lambda: d.rng.choice(sorted(FUNCTION_WORDS)))
+    name = d.rng.choice(words)().split()[-1]
+    return f"{name}{d.rng.randint(1, 9)}" if d.chance(0.1) else name
 
 
 def _step(d: Draw, names: list[str]) -> Step:
@@ -171,7 +188,7 @@ def _loop(d: Draw, names: list[str], reserved: set[str], start: int, trains: boo
         body.append(_branch(d, names, nested=True) if d.chance(0.4) else _step(d, names))
     variable = pick(d, ("i", "i", "i", "j", "_", "step", "turn", "k"))
     if variable in reserved:
-        variable = identifier(d, PROGRAMS.variables, reserved)
+        variable = identifier(d, PROGRAMS.variables, reserved, trains)
     at = d.rng.random()
     if at < 0.2:
         add = d.number(1, 100)
@@ -235,7 +252,7 @@ def draw_open(d: Draw, kind: str, lines: int, trains: bool = False) -> tuple[str
 def _draw(d: Draw, kind: str, lines: int, trains: bool) -> tuple[str, str, int]:
     rng = d.rng
     reserved: set[str] = set()
-    names = [identifier(d, PROGRAMS.variables, reserved) for _ in range(2 if d.chance(0.3) else 1)]
+    names = [identifier(d, PROGRAMS.variables, reserved, trains) for _ in range(2 if d.chance(0.3) else 1)]
     starts = [d.number(0 if d.chance(0.1) else 1, LARGEST) for _ in names]
     block: list[Step | If | Loop] = [_step(d, names) for _ in range(lines)]
     at = rng.randrange(lines)
@@ -244,7 +261,7 @@ def _draw(d: Draw, kind: str, lines: int, trains: bool) -> tuple[str, str, int]:
     elif kind == "loop":
         block[at] = _loop(d, names, reserved, starts[0], trains)
     elif len(names) == 1 and d.chance(0.1):  # a second variable from the first
-        second = identifier(d, PROGRAMS.variables, reserved)
+        second = identifier(d, PROGRAMS.variables, reserved, trains)
         block[-1] = Step(second, names[0], rng.choice("+-*"), d.number(1, 9))
     target = block[-1].target if isinstance(block[-1], Step) else names[0]
     deeper = rng.choice(("    ", "    ", "    ", "    ", "  ", "  ", "\t", "   "))
@@ -258,7 +275,7 @@ def _draw(d: Draw, kind: str, lines: int, trains: bool) -> tuple[str, str, int]:
     if plain:
         source = [*_source(opening, "", deeper), *_source(block, "", deeper), f"print({target})"]
     else:
-        function = identifier(d, PROGRAMS.functions, reserved)
+        function = identifier(d, PROGRAMS.functions, reserved, trains)
         call = ", ".join(map(str, starts))
         inner = d.chance(0.15)  # the start values are set inside
         source = [f"def {function}({'' if inner else ', '.join(names)}):"]
