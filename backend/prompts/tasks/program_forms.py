@@ -17,7 +17,7 @@ from backend.prompts.tasks.arithmetic import comparison
 from backend.prompts.tasks.parts import kept_options, pick
 from backend.prompts.tasks.phrases import phrases
 from backend.prompts.tasks.story_teller import compute
-from backend.prompts.tasks.words import FUNCTION_WORDS, Draw
+from backend.prompts.tasks.words import WORDS, Draw
 
 PROGRAMS = phrases("programs")
 
@@ -149,7 +149,7 @@ def _any_name(d: Draw) -> str:
     at = d.rng.random()
     if at < 0.25:
         return "".join(d.rng.choice(ascii_lowercase) for _ in range(d.rng.randint(1, 2)))
-    words = (d.thing, d.name, d.color, d.word, lambda: d.rng.choice(sorted(FUNCTION_WORDS)))
+    words = (d.thing, d.name, d.color, d.word, lambda: d.rng.choice(WORDS.adjectives))
     name = d.rng.choice(words)().split()[-1]
     return f"{name}{d.rng.randint(1, 9)}" if d.chance(0.1) else name
 

@@ -244,6 +244,13 @@ def test_what_is_recalled_is_there(seed: int, level: float, kind: str) -> None:
         elif kind == "facts":
             assert stem + answer in shelves
             assert shelves.count(stem + " ") == 1
+        elif kind in ("codes", "packs", "sides"):
+            key = (
+                stem
+                if kind == "sides" and "have" not in stem
+                else re.sub(r"^One |^\w+ have | \w+$|:$", "", stem)
+            )
+            assert {key.lower(), *re.findall(r"\d+", answer)} <= set(spoken(shelves))
         elif kind == "sections":
             told = re.findall(rf"(?m)^{stem}[\n ](?:.* )?(\d+)$", shelves)
             assert [f" {t}." for t in told] == [answer]
