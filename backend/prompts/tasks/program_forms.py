@@ -25,6 +25,10 @@ PROGRAMS = phrases("programs")
 LARGEST = 999
 LONGEST = 12  # lines of a run
 MOST = {"*": 5, "//": 9, "%": 12}  # the largest right side, where it is small
+KEPT = {
+    *kept_options(PROGRAMS.variables),
+    *kept_options(PROGRAMS.functions),
+}  # names that only evaluation has
 _RESERVED = {"print", "range", "int", "str", "list", "sum", "len", "min", "max", "and", "vs"}
 
 
@@ -123,7 +127,7 @@ class Run:
 def identifier(d: Draw, words: Sequence[str], reserved: set[str], trains: bool = False) -> str:
     """A name that is not taken. In training (``trains``) many are any word or letters, as people choose them,
     but none that is kept for evaluation."""
-    kept = kept_options(words) if trains else ()
+    kept = KEPT if trains else set()
     while True:
         at = d.rng.random()
         if trains and d.chance(0.35):
