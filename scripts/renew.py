@@ -21,19 +21,24 @@ LINKS = "presets/model/links"
 DONE = ROOT / "build" / "renew.json"
 
 LAB = (sys.executable, "-m", "lab_app.cli.main")
-TRAIN_LINKS = (*LAB, "train-links", "--rank", "32", "--steps", "1000", "--batch", "8", "--teacher", "0.5")
-TRAIN_LINKS += ("--warmup-steps", "50", "--out")
-PACKET = (*LAB, "train-links", "--compression", "packet", "--links", "0", "--no-edges", "--rank", "0")
-PACKET += ("--mixture", "apart", "--teacher", "1", "--steps", "1000", "--batch", "8", "--out")
-BRIEF = (*LAB, "train-links", "--links", "0", "--no-edges", "--rank", "8", "--mixture", "brief")
-BRIEF += ("--steps", "100", "--batch", "8", "--rate", "0.002", "--warmup-steps", "10", "--out")
-LONG = (*LAB, "train-links", "--links", "0", "--no-edges", "--rank", "32", "--mixture", "long")
-LONG += ("--steps", "640", "--batch", "4", "--rate", "0.002", "--warmup-steps", "20", "--out")
+TRAIN_LINKS = (*LAB, "train-links", "--batch", "8", "--warmup-steps", "20")
+KVLINK = (*TRAIN_LINKS, "--rank", "32", "--steps", "300", "--teacher", "0.5")
+PACKET = (*TRAIN_LINKS, "--compression", "packet", "--links", "0", "--no-edges", "--rank", "0")
+PACKET += ("--mixture", "apart", "--teacher", "1", "--steps", "300")
+ROLE = (*TRAIN_LINKS, "--links", "0", "--no-edges", "--rate", "0.002")
+BRIEF = (*ROLE, "--rank", "8", "--mixture", "brief", "--steps", "100")
+LONG = (*ROLE, "--rank", "32", "--mixture", "long", "--steps", "320", "--batch", "4")
+
+
+def adapter(command: tuple[str, ...], file: str, *more: str) -> tuple[tuple[str, ...], None]:
+    """Trains a file that ships, beginning with what it holds: that of the weights before."""
+    return (*command, "--init", file, "--out", file, *more), None
+
 
 # name: the command, and the file that takes its standard output, if any
 STEPS: dict[str, tuple[tuple[str, ...], str | None]] = {
-    "variant brief": ((*BRIEF, "presets/model/variants/brief.safetensors"), None),
-    "variant long": ((*LONG, "presets/model/variants/long.safetensors"), None),
+    "variant brief": adapter(BRIEF, "presets/model/variants/brief.safetensors"),
+    "variant long": adapter(LONG, "presets/model/variants/long.safetensors"),
     "archive": ((sys.executable, "scripts/archive.py"), None),
     "familiarity": (
         (*LAB, "calibrate-familiarity", "--json", "benchmarks/results/familiarity-20.json"),
@@ -47,11 +52,11 @@ STEPS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "typed": ((*LAB, "evaluate-embedded", "--typed"), "benchmarks/results/typed.json"),
     "edits": ((*LAB, "evaluate-embedded", "--edits", "--count", "50"), "benchmarks/results/edits.json"),
     "card": ((sys.executable, "scripts/model_card.py"), None),
-    "links kvlink5": ((*TRAIN_LINKS, f"{LINKS}/kvlink5.safetensors", "--links", "5"), None),
-    "links kvlink1": ((*TRAIN_LINKS, f"{LINKS}/kvlink1.safetensors", "--links", "1"), None),
-    "links kvlink0": ((*TRAIN_LINKS, f"{LINKS}/kvlink0.safetensors", "--links", "0"), None),
-    "links block": ((*TRAIN_LINKS, f"{LINKS}/block.safetensors", "--links", "0", "--no-edges"), None),
-    "links packet": ((*PACKET, f"{LINKS}/packet.safetensors"), None),
+    "links kvlink5": adapter(KVLINK, f"{LINKS}/kvlink5.safetensors", "--links", "5"),
+    "links kvlink1": adapter(KVLINK, f"{LINKS}/kvlink1.safetensors", "--links", "1"),
+    "links kvlink0": adapter(KVLINK, f"{LINKS}/kvlink0.safetensors", "--links", "0"),
+    "links block": adapter(KVLINK, f"{LINKS}/block.safetensors", "--links", "0", "--no-edges"),
+    "links packet": adapter(PACKET, f"{LINKS}/packet.safetensors"),
     "picture": ((sys.executable, "scripts/screenshot.py", "docs/images/lab.png"), None),
 }
 
@@ -79,6 +84,8 @@ def main() -> int:
             return result.returncode
         if out:
             (ROOT / out).write_text(result.stdout, encoding="utf-8")
+        if DONE.exists():  # another process may have renewed other steps meanwhile
+            finished = json.loads(DONE.read_text(encoding="utf-8")).get(weights, [])
         finished = [*finished, name]
         DONE.parent.mkdir(exist_ok=True)
         DONE.write_text(json.dumps({weights: finished}), encoding="utf-8")

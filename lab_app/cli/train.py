@@ -117,6 +117,11 @@ def train_links(
         None, " /--unshuffled", help="answers stand in the first documents, as a retriever has them"
     ),
     seed: int = 0,
+    init: str | None = Option(
+        None,
+        metavar="FILE.safetensors",
+        help="begin with what an earlier training wrote, over earlier weights",
+    ),
     stop_after_steps: int | None = Option(None, help="end early; the same command goes on from there"),
 ) -> int:
     """Train link tokens for separately encoded documents (KVLink), or a variant for one role."""
@@ -132,6 +137,7 @@ def train_links(
         load_model(model, device=device, dtype="fp32"),
         path_of(out),
         recipe,
+        init=path_of(init) if init else None,
         stop_after_steps=stop_after_steps,
         report=lambda row: print(json.dumps(row), flush=True),
     )

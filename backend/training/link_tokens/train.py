@@ -24,7 +24,16 @@ from torch.nn import functional
 
 from backend.base.errors import OptionError
 from backend.base.ranges import check_choice, check_within
-from backend.model.link_tokens import NO_SOFT, Delta, Links, base_hash, projections, save_links, select_tokens
+from backend.model.link_tokens import (
+    NO_SOFT,
+    Delta,
+    Links,
+    base_hash,
+    load_links,
+    projections,
+    save_links,
+    select_tokens,
+)
 from backend.model.load import LoadedModel
 from backend.training.link_tokens.examples import LEARNT_KINDS, MIXTURES, MOST_DOCUMENTS, Example, draw
 from backend.training.link_tokens.layout import Batch, batch, lay_out
@@ -144,6 +153,26 @@ class Trainee:
     def matrices(self) -> list[Tensor]:
         """The deltas' two factors, by name."""
         return [x for name in sorted(self.deltas) for x in (self.deltas[name].up, self.deltas[name].down)]
+
+    def begin_with(self, path: Path) -> None:
+        """Take the values of a file that has the same tensors.
+
+        Raises:
+            OptionError: its tensors are others.
+            ModelError: it is missing, or no file of link tokens.
+        """
+        links, deltas, _ = load_links(path)
+        given = [links.links, links.edges, links.anchor_tokens]
+        given += [x for name in sorted(deltas) for x in (deltas[name].up / ALPHA, deltas[name].down)]
+        own = [*self.soft, *self.matrices]
+        if sorted(deltas) != sorted(self.deltas) or [x.shape for x in given] != [x.shape for x in own]:
+            raise OptionError(
+                f"--init is {str(path)!r}, whose link tokens or deltas have other sizes than this training's."
+                " Name a file that was trained with the same links, edges, rank and compression.",
+                field="links.init",
+            )
+        for tensor, value in zip(own, given, strict=True):
+            tensor.data.copy_(value)
 
     def as_links(self, facts: dict[str, Any] | None = None) -> Links:
         """The link tokens as they are now; they share the trained tensors."""
@@ -267,6 +296,7 @@ def train_links(
     out: Path,
     recipe: LinkRecipe,
     *,
+    init: Path | None = None,
     stop_after_steps: int | None = None,
     report: Callable[[dict[str, Any]], None] | None = None,
     report_every: int = 20,
@@ -280,14 +310,16 @@ def train_links(
         model: the base, in fp32; its weights are left as they are.
         out: the ``.safetensors`` file.
         recipe: what is trained, on what.
+        init: a file that an earlier training wrote, mostly over earlier weights of the base. Training begins
+            with its values; a checkpoint beside ``out`` goes before it.
         stop_after_steps: end early; the next call goes on from there.
         report: called with every row of the log.
         report_every: steps between two rows.
         checkpoint_every: steps between two checkpoints.
 
     Raises:
-        OptionError: the checkpoint belongs to another recipe or other weights.
-        ModelError: the file would be too large.
+        OptionError: the checkpoint belongs to another recipe or other weights, or ``init`` to another recipe.
+        ModelError: the file would be too large, or ``init`` is none.
     """
     if out.suffix != ".safetensors":
         raise OptionError(f"--out is {str(out)!r}; it must end in .safetensors. Change it.", field="out")
@@ -301,6 +333,8 @@ def train_links(
     optimiser = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
     # without the number of steps: a finished training goes on with more
     identity = {"recipe": asdict(replace(recipe, steps=1)), "base": base}
+    if init is not None:
+        trainee.begin_with(init)
     start = _resume(checkpoint, trainee, optimiser, identity)
     end = recipe.steps if stop_after_steps is None else min(recipe.steps, start + stop_after_steps)
     feed, device = Feed(model, trainee), model.device

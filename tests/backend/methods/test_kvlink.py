@@ -504,6 +504,23 @@ def test_a_finished_training_goes_on_with_more_steps(base: LoadedModel, tmp_path
 
 
 @pytest.mark.slow
+def test_training_begins_with_what_another_wrote(base: LoadedModel, tmp_path: Path) -> None:
+    first = train_links(base, tmp_path / "first.safetensors", replace(QUICK, steps=3))
+    still = replace(QUICK, steps=1, rate=0.0, embedding_rate=0.0, seed=1)
+    second = train_links(base, tmp_path / "second.safetensors", still, init=first)
+    (links, deltas, _), (others, other_deltas, _) = load_links(first), load_links(second)
+    assert torch.equal(links.links, others.links)
+    assert torch.equal(links.edges, others.edges)
+    assert deltas
+    for name, delta in deltas.items():
+        assert torch.equal(delta.up, other_deltas[name].up)
+        assert torch.equal(delta.down, other_deltas[name].down)
+    with pytest.raises(OptionError, match="other sizes"):
+        train_links(base, tmp_path / "third.safetensors", replace(QUICK, rank=3), init=first)
+    with pytest.raises(ModelError, match="There are no link tokens"):
+        train_links(base, tmp_path / "third.safetensors", QUICK, init=tmp_path / "none.safetensors")
+
+
 def test_training_learns_and_leaves_the_base_alone(base: LoadedModel, tmp_path: Path) -> None:
     before = base_hash(base.module)
     recipe = replace(QUICK, steps=14, batch=3, rank=8, mixture="qa-only", rate=1e-2)
