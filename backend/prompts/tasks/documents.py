@@ -20,7 +20,7 @@ READER = "You read documents. Find each fact and answer the question."
 STOCK = 0.32  # share of training documents in the presets' words
 WHOLE = 0.5  # share of the others whose facts are written whole
 MOST_FURTHER = 7  # questions behind the first one
-QUIZ = 0.6  # share of the rest that asks further questions, in training alone
+QUIZ = 0.85  # share of the rest that asks further questions, in training alone
 # by relation: its sentence, and the question about it
 FACTS: dict[str, str] = PRESET_WORDS.facts
 ONE_HOP: dict[str, str] = PRESET_WORDS.one_hop
