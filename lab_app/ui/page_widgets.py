@@ -1,5 +1,6 @@
 """A page's widgets by name, and updates by name as updates of widgets."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -105,6 +106,7 @@ class PageWidgets:
         is left out; lists whose choices the server makes stay as they are."""
         try:
             kept = read_json(sent.encode()) if isinstance(sent, str) and len(sent) <= MOST_CHARACTERS else {}
+            json.dumps(kept, ensure_ascii=False).encode()  # half of a surrogate pair could not be sent back
         except (ValueError, RecursionError):
             kept = {}
         if not isinstance(kept, dict):

@@ -91,7 +91,8 @@ def test_what_a_tab_kept_is_put_back_and_what_cannot_be_read_is_left_out(lab: Vi
     assert page.kept_boxes(json.dumps(kept)) == {"text": TEXTS, "lines": "{}", "one": "typed"}
     wrong = {"kv-judge-cards": {"text": "no list"}, "kv-judge-lines": 3}
     assert page.kept_boxes(json.dumps(wrong)) == {"text": ["", ""]}
-    for sent in (None, 3, "", "no json", "[]", "null", "[" * 5000, json.dumps("x" * 1_000_001)):
+    half = json.dumps({"kv-judge-lines": "\ud800"})
+    for sent in (None, 3, "", half, "no json", "[]", "null", "[" * 5000, json.dumps("x" * 1_000_001)):
         assert page.kept_boxes(sent) == {}
 
 
