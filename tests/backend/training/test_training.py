@@ -388,6 +388,27 @@ def test_training_repeats_and_resumes(training: Any, tmp_path: Path) -> None:
         assert torch.equal(tensor, state["model"][name].bfloat16().float())
 
 
+def test_a_compiled_training_is_the_same_training(
+    training: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Any] = []
+
+    def compile_function(function: Any, **given: Any) -> Any:
+        def compiled(model: Any, ids: Any, dtype: Any) -> Any:
+            read.append(ids.shape)
+            return function(model, ids, dtype)
+
+        assert given == {"dynamic": True}, "batches have any shape"
+        return compiled
+
+    monkeypatch.setattr(torch, "compile", compile_function)
+    _, plain = training(tmp_path / "plain")
+    assert not read
+    _, compiled = training(tmp_path / "compiled", compiled=True)
+    assert len(read) >= SMALL.steps
+    assert all(torch.equal(plain["model"][name], w) for name, w in compiled["model"].items())
+
+
 def test_training_goes_on_from_other_weights(training: Any, tmp_path: Path) -> None:
     """At a rate of zero, a run that begins with a model's weights ends with them, rounded as exported."""
     _, first = training(tmp_path / "first", stop_after_steps=2)
