@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from backend.prompts.tasks.phrases import phrases
-from backend.prompts.tasks.relations import RELATIONS, VERBS, Relation
+from backend.prompts.tasks.relations import RELATIONS, TRAINED, VERBS, Relation
 from backend.prompts.tasks.words import INNERMOST, Draw, split, start_sentence
 
 DOCUMENTS = phrases("documents")
@@ -169,6 +169,11 @@ def draw_story(draw: Draw, hops: int, count: int, further: int = 0) -> Story:
     raise ValueError(f"no story of {hops} hops and {count} other facts was found")
 
 
+def relations(draw: Draw) -> list[Relation]:
+    """The relations with the patterns of one side of the split: held-out documents use the first file's alone."""
+    return RELATIONS if draw.unseen else TRAINED
+
+
 def pick_relation(draw: Draw, options: list[Relation]) -> Relation:
     """One of the relations; seldom a verb between people, of which there are many."""
     if draw.chance(0.75):
@@ -227,7 +232,9 @@ def _story(draw: Draw, hops: int, count: int, further: int) -> Story | None:
     cast = Cast(draw)
     middle = ""
     needed: list[Statement] = []
-    last = _Topic.new(draw, pick_relation(draw, [r for r in RELATIONS if hops == 1 or r.subject in BRIDGES]))
+    last = _Topic.new(
+        draw, pick_relation(draw, [r for r in relations(draw) if hops == 1 or r.subject in BRIDGES])
+    )
     kinds = [last]
     back = hops == 1 and bool(last.relation.back) and draw.chance(0.25)
     if hops == 1:
@@ -237,8 +244,12 @@ def _story(draw: Draw, hops: int, count: int, further: int) -> Story | None:
         keys = [needed[0].keys[1 if back else 0]]
     else:
         bridge = last.relation.subject
-        forward = [r for r in RELATIONS if r.that and bridge in _objects(r) and r.name != last.relation.name]
-        behind = [r for r in RELATIONS if r.who and r.subject == bridge and r.group != last.relation.group]
+        forward = [
+            r for r in relations(draw) if r.that and bridge in _objects(r) and r.name != last.relation.name
+        ]
+        behind = [
+            r for r in relations(draw) if r.who and r.subject == bridge and r.group != last.relation.group
+        ]
         backwards = bool(behind) and (not forward or draw.chance(0.3))
         if not behind and not forward:
             return None
@@ -306,9 +317,9 @@ def _others(
         else:
             if at < 0.8:
                 subject = draw.rng.choice(list(subjects))
-                options = [r for r in RELATIONS if r.subject == subjects[subject]]
+                options = [r for r in relations(draw) if r.subject == subjects[subject]]
             else:
-                options, subject = RELATIONS, ""
+                options, subject = relations(draw), ""
             kind = _Topic.new(draw, pick_relation(draw, options))
             kinds = [*kinds, kind] if draw.chance(0.3) else kinds
             subject = subject or cast.any(kind.relation.subject, 0.4)

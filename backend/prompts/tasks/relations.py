@@ -2,14 +2,16 @@
 
 They stand in ``presets/tasks/relations.yaml``, in the grammar of :class:`~backend.prompts.tasks.words.Draw`.
 In patterns ``{s}`` and ``{o}`` are subject and object, ``{k}`` what a relation is about (a *favourite*
-what?), ``{v}`` a made-up word, and ``{a}`` the article of ``{o}``.
+what?), ``{v}`` a made-up word, and ``{a}`` the article of ``{o}``. Documents for training have the patterns of
+``relations_trained.yaml`` too.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backend.prompts.tasks.phrases import phrases
 
 RELATION_WORDS = phrases("relations")
+MORE: dict[str, dict[str, tuple[str, ...]]] = phrases("relations_trained").relations
 
 
 @dataclass(frozen=True)
@@ -70,3 +72,11 @@ def _verbs() -> list[Relation]:
 
 VERBS = {r.name for r in _verbs()}
 RELATIONS = [*(Relation(**row) for row in RELATION_WORDS.relations), *_verbs()]
+
+
+def _widened(relation: Relation) -> Relation:
+    more = MORE.get(relation.name, {})
+    return replace(relation, **{field: getattr(relation, field) + texts for field, texts in more.items()})
+
+
+TRAINED = [_widened(relation) for relation in RELATIONS]
