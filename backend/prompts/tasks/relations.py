@@ -2,8 +2,8 @@
 
 They stand in ``presets/tasks/relations.yaml``, in the grammar of :class:`~backend.prompts.tasks.words.Draw`.
 In patterns ``{s}`` and ``{o}`` are subject and object, ``{k}`` what a relation is about (a *favourite*
-what?), ``{v}`` a made-up word, and ``{a}`` the article of ``{o}``. Documents for training have the patterns of
-``relations_trained.yaml`` too.
+what?), ``{v}`` a made-up word, and ``{a}`` the article of ``{o}``. Documents for training have the patterns
+of ``relations_trained.yaml`` too.
 """
 
 from dataclasses import dataclass, replace

@@ -1,7 +1,7 @@
 """Word problems as people write them: anybody, anything, any verb, any order, with what does not matter in between.
 
 A story is drawn as what happens to an amount, put into sentences of one tense and one person, and comes with its
-steps. The patterns are in ``presets/tasks/stories.yaml``.
+steps. The patterns are in ``presets/tasks/stories.yaml``, further ones for training in ``stories_trained.yaml``.
 """
 
 import random
@@ -28,7 +28,7 @@ from backend.prompts.tasks.story_totals import draw_purchase, draw_sum
 from backend.prompts.tasks.whole_problems import draw_whole
 from backend.prompts.tasks.words import Draw, start_sentence
 
-STORIES = phrases("stories")
+STORIES, MORE = phrases("stories"), phrases("stories_trained")
 
 
 def draw_chain(d: Draw, story: Story, steps: int) -> StoryProblem:
@@ -71,6 +71,13 @@ def draw_chain(d: Draw, story: Story, steps: int) -> StoryProblem:
     return " ".join(sentences), solution, value
 
 
+def _events(d: Draw, own: str, others: str) -> tuple[str, ...]:
+    """What somebody does or what happens, of one side of the split: held-out stories have the first file's."""
+    name = own if d.chance(0.7) else others
+    patterns: tuple[str, ...] = getattr(STORIES, name)
+    return patterns if d.unseen else patterns + getattr(MORE, name)
+
+
 _SHARES = {3: ("a third", "one third"), 4: ("a quarter", "one fourth"), 5: ("a fifth", "one fifth")}
 
 
@@ -98,10 +105,10 @@ def _change(teller: Teller, value: int, steps_left: int) -> tuple[tuple[str, boo
     kind = rng.choice(kinds or ["-" if value else "+"])
     if kind == "+":
         n = d.number(low, max(low, story.highest - value))
-        return teller.event(STORIES.gains if d.chance(0.7) else STORIES.others_gain, n=n), [(value, "+", n)]
+        return teller.event(_events(d, "gains", "others_gain"), n=n), [(value, "+", n)]
     if kind == "-":
         n = d.number(min(low, value), value)
-        return teller.event(STORIES.losses if d.chance(0.7) else STORIES.others_lose, n=n), [(value, "-", n)]
+        return teller.event(_events(d, "losses", "others_lose"), n=n), [(value, "-", n)]
     if kind == "twice":
         return teller.event(STORIES.twice), [(value, "*", 2)]
     if kind == "times":
