@@ -170,7 +170,7 @@ def draw_story(draw: Draw, hops: int, count: int, further: int = 0) -> Story:
 
 
 def relations(draw: Draw) -> list[Relation]:
-    """The relations with the patterns of one side of the split: held-out documents use the first file's alone."""
+    """The relations with the patterns of one side of the split: held-out documents use the first file's."""
     return RELATIONS if draw.unseen else TRAINED
 
 

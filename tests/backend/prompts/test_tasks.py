@@ -43,15 +43,17 @@ from backend.prompts.tasks import (
     messages,
     prefixes,
     program_forms,
+    stories,
     tools,
 )
 from backend.prompts.tasks.facts import draw_story, expand
 from backend.prompts.tasks.parts import kept_options
+from backend.prompts.tasks.relations import RELATIONS, TRAINED
 from backend.prompts.tasks.situations import COUNT_WORDS
 from backend.prompts.tasks.stories import SHAPES
 from backend.prompts.tasks.story_teller import Story
 from backend.prompts.tasks.whole_problems import problems
-from backend.prompts.tasks.words import Draw
+from backend.prompts.tasks.words import Draw, split
 from backend.training.evaluate import EVALUATED, WORDINGS
 
 SEEDS = st.integers(0, 10**9)
@@ -299,6 +301,33 @@ def test_what_is_recalled_is_there(seed: int, level: float, kind: str) -> None:
         else:
             found = re.search(rf"{stem}\n.*The answer is (\d+)", shelves)
             assert answer == f" {found[1]}."  # type: ignore[index]
+
+
+def test_further_patterns_for_training_bring_none_that_is_kept() -> None:
+    """What held-out documents and stories are written in stays unseen, however much training is widened."""
+    fields = ("says", "asks", "that", "told", "back", "who")
+    pairs = [(getattr(a, f), getattr(b, f)) for a, b in zip(RELATIONS, TRAINED, strict=True) for f in fields]
+    lists = [tuple(tuple(itertools.chain.from_iterable(map(expand, x))) for x in pair) for pair in pairs]
+    names = ("gains", "losses", "others_gain", "others_lose")
+    lists += [
+        (getattr(stories.STORIES, n), getattr(stories.STORIES, n) + getattr(stories.MORE, n)) for n in names
+    ]
+    widened = 0
+    for own, wider in lists:
+        assert not {*split(own)[1]} & {*split(wider)[0]}
+        widened += len(wider) > len(own)
+    assert widened > 300
+
+
+@given(seed=SEEDS)
+def test_further_statements_say_both_ends(seed: int) -> None:
+    draw = Draw(random.Random(seed))
+    story = draw_story(draw, 1 + draw.chance(0.5), 4)
+    for statement in (*story.needed, *story.others):
+        assert statement.subject in statement.text
+        assert statement.object in statement.text
+        assert not re.search(r"[{}()|\[\]]", statement.text)
+    assert not re.search(r"[{}()|\[\]]", story.question)
 
 
 @given(seed=SEEDS)
