@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from backend.prompts.tasks.phrases import phrases
 
 RELATION_WORDS = phrases("relations")
-MORE: dict[str, dict[str, tuple[str, ...]]] = phrases("relations_trained").relations
+MORE = phrases("relations_trained")
 
 
 @dataclass(frozen=True)
@@ -64,19 +64,28 @@ def _person(verb: str, base: str) -> Relation:
     )  # fmt: skip
 
 
-def _verbs() -> list[Relation]:
-    plain = [_person(*pair.split()) for pair in RELATION_WORDS.people]
-    triples = [triple.split() for triple in RELATION_WORDS.behind]
-    return plain + [_person(f"{verb} {word}", f"{base} {word}") for verb, base, word in triples]
+def _pairs() -> list[tuple[str, str]]:
+    """What a person does to a person: ``looks after`` and ``look after``."""
+    plain = [(verb, base) for verb, base in map(str.split, RELATION_WORDS.people)]
+    triples = (triple.split() for triple in RELATION_WORDS.behind)
+    return plain + [(f"{verb} {word}", f"{base} {word}") for verb, base, word in triples]
 
 
-VERBS = {r.name for r in _verbs()}
-RELATIONS = [*(Relation(**row) for row in RELATION_WORDS.relations), *_verbs()]
-
-
-def _widened(relation: Relation) -> Relation:
-    more = MORE.get(relation.name, {})
+def _widened(relation: Relation, more: dict[str, tuple[str, ...]]) -> Relation:
     return replace(relation, **{field: getattr(relation, field) + texts for field, texts in more.items()})
 
 
-TRAINED = [_widened(relation) for relation in RELATIONS]
+def _widened_person(verb: str, base: str) -> Relation:
+    more = {
+        field: tuple(text.replace("VERB", verb).replace("BASE", base) for text in texts)
+        for field, texts in MORE.between_people.items()
+    }
+    return _widened(_person(verb, base), more)
+
+
+_NAMED = [Relation(**row) for row in RELATION_WORDS.relations]
+VERBS = {base for _, base in _pairs()}
+RELATIONS = [*_NAMED, *(_person(*pair) for pair in _pairs())]
+# for training
+TRAINED = [_widened(relation, MORE.relations.get(relation.name, {})) for relation in _NAMED]
+TRAINED += [_widened_person(*pair) for pair in _pairs()]
