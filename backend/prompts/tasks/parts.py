@@ -52,10 +52,9 @@ def phrase(d: Draw, patterns: Sequence[str], **slots: object) -> str:
     return d.say(pick(d, patterns), **slots)
 
 
-@cache
-def kept_options(options: Sequence[str]) -> tuple[str, ...]:
+def kept_options(options: tuple[str, ...]) -> tuple[str, ...]:
     """The options that training never shows."""
-    return split(tuple(options), _one_in(tuple(options)))[1]
+    return split(options, _one_in(options))[1]
 
 
 @cache

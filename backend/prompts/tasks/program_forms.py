@@ -25,10 +25,8 @@ PROGRAMS = phrases("programs")
 LARGEST = 999
 LONGEST = 12  # lines of a run
 MOST = {"*": 5, "//": 9, "%": 12}  # the largest right side, where it is small
-KEPT = {
-    *kept_options(PROGRAMS.variables),
-    *kept_options(PROGRAMS.functions),
-}  # names that only evaluation has
+# names that only evaluation has
+KEPT = {*kept_options(PROGRAMS.variables), *kept_options(PROGRAMS.functions)}
 _RESERVED = {"print", "range", "int", "str", "list", "sum", "len", "min", "max", "and", "vs"}
 
 
