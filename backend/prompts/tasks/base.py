@@ -81,7 +81,8 @@ class Style:
     ``answers_first``: the facts that answer a question stand in the first documents, as a retriever
     orders them.
     ``trains``: for training alone. Open documents are answered at once and asked more than one question,
-    composed stories and long loops come more often. What is evaluated, shown or fills a pool is not drawn so.
+    composed stories and long loops come more often, and some lists have further patterns. What is evaluated,
+    shown or fills a pool is not drawn so.
     """
 
     wording: str = "any"
@@ -92,7 +93,7 @@ class Style:
 
     def draw(self, rng: random.Random) -> Draw:
         """Choices of words and patterns on this style's side of the split."""
-        return Draw(rng, self.wording == "unseen" or self.edit is not None)
+        return Draw(rng, self.wording == "unseen" or self.edit is not None, self.trains)
 
     def is_rough(self, rng: random.Random) -> bool:
         """Is the white space between the segments irregular, as after a visitor's edits?"""

@@ -38,7 +38,7 @@ def make_drill(rng: random.Random, style: Style, held_out: bool, kind: str, size
         form, lines = rng.choice(("straight", "branch", "loop")), size or 8
         if rng.random() < 0.7:  # an open one is shorter, since its statements vary more
             lines = min(lines, 5)
-            source, text, value = draw_open(style.draw(rng), form, lines, style.trains)
+            source, text, value = draw_open(style.draw(rng), form, lines)
         else:
             source, text, value = draw_program(rng, form, lines)
         return Document("drill", kind, (Piece(source + "\n"), Piece(text, answer=True)), str(value), lines)

@@ -170,8 +170,8 @@ def draw_story(draw: Draw, hops: int, count: int, further: int = 0) -> Story:
 
 
 def relations(draw: Draw) -> list[Relation]:
-    """The relations with the patterns of one side of the split: held-out documents use the first file's."""
-    return RELATIONS if draw.unseen else TRAINED
+    """The relations, for training with further patterns."""
+    return TRAINED if draw.trains else RELATIONS
 
 
 def pick_relation(draw: Draw, options: list[Relation]) -> Relation:

@@ -122,13 +122,13 @@ class Run:
         self.tell(f"{step.target} = {left} {step.op} {right} = {value}.")
 
 
-def identifier(d: Draw, words: Sequence[str], reserved: set[str], trains: bool = False) -> str:
-    """A name that is not taken. In training (``trains``) many are any word or letters, as people choose them,
+def identifier(d: Draw, words: Sequence[str], reserved: set[str]) -> str:
+    """A name that is not taken. In training many are any word or letters, as people choose them,
     but none that is kept for evaluation."""
-    kept = KEPT if trains else set()
+    kept = KEPT if d.trains else set()
     while True:
         at = d.rng.random()
-        if trains and d.chance(0.35):
+        if d.trains and d.chance(0.35):
             name = _any_name(d)
         elif at < 0.65:
             name = pick(d, words)
@@ -184,13 +184,13 @@ def _branch(d: Draw, names: list[str], nested: bool = False) -> If:
     return If(names[0], sign, limit, [_step(d, names)], other)
 
 
-def _loop(d: Draw, names: list[str], reserved: set[str], start: int, trains: bool) -> Loop:
+def _loop(d: Draw, names: list[str], reserved: set[str], start: int) -> Loop:
     body: list[Step | If] = [_step(d, names)]
-    if d.chance(0.45 if trains else 0.25):
+    if d.chance(0.45 if d.trains else 0.25):
         body.append(_branch(d, names, nested=True) if d.chance(0.4) else _step(d, names))
     variable = pick(d, ("i", "i", "i", "j", "_", "step", "turn", "k"))
     if variable in reserved:
-        variable = identifier(d, PROGRAMS.variables, reserved, trains)
+        variable = identifier(d, PROGRAMS.variables, reserved)
     at = d.rng.random()
     if at < 0.2:
         add = d.number(1, 100)
@@ -241,29 +241,29 @@ def _source(block: Sequence[Step | If | Loop], indent: str, deeper: str) -> list
     return lines
 
 
-def draw_open(d: Draw, kind: str, lines: int, trains: bool = False) -> tuple[str, str, int]:
-    """Source, its written execution and what it prints; every value stays in 0..999. In training (``trains``)
-    more loops have two lines or a branch in them."""
+def draw_open(d: Draw, kind: str, lines: int) -> tuple[str, str, int]:
+    """Source, its written execution and what it prints; every value stays in 0..999. In training more
+    loops have two lines or a branch in them."""
     while True:
         try:
-            return _draw(d, kind, lines, trains)
+            return _draw(d, kind, lines)
         except _TooLongError:
             continue
 
 
-def _draw(d: Draw, kind: str, lines: int, trains: bool) -> tuple[str, str, int]:
+def _draw(d: Draw, kind: str, lines: int) -> tuple[str, str, int]:
     rng = d.rng
     reserved: set[str] = set()
-    names = [identifier(d, PROGRAMS.variables, reserved, trains) for _ in range(2 if d.chance(0.3) else 1)]
+    names = [identifier(d, PROGRAMS.variables, reserved) for _ in range(2 if d.chance(0.3) else 1)]
     starts = [d.number(0 if d.chance(0.1) else 1, LARGEST) for _ in names]
     block: list[Step | If | Loop] = [_step(d, names) for _ in range(lines)]
     at = rng.randrange(lines)
     if kind == "branch":
         block[at] = _branch(d, names)
     elif kind == "loop":
-        block[at] = _loop(d, names, reserved, starts[0], trains)
+        block[at] = _loop(d, names, reserved, starts[0])
     elif len(names) == 1 and d.chance(0.1):  # a second variable from the first
-        second = identifier(d, PROGRAMS.variables, reserved, trains)
+        second = identifier(d, PROGRAMS.variables, reserved)
         block[-1] = Step(second, names[0], rng.choice("+-*"), d.number(1, 9))
     target = block[-1].target if isinstance(block[-1], Step) else names[0]
     deeper = rng.choice(("    ", "    ", "    ", "    ", "  ", "  ", "\t", "   "))
@@ -277,7 +277,7 @@ def _draw(d: Draw, kind: str, lines: int, trains: bool) -> tuple[str, str, int]:
     if plain:
         source = [*_source(opening, "", deeper), *_source(block, "", deeper), f"print({target})"]
     else:
-        function = identifier(d, PROGRAMS.functions, reserved, trains)
+        function = identifier(d, PROGRAMS.functions, reserved)
         call = ", ".join(map(str, starts))
         inner = d.chance(0.15)  # the start values are set inside
         source = [f"def {function}({'' if inner else ', '.join(names)}):"]

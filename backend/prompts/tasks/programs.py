@@ -93,9 +93,7 @@ def make_program(rng: random.Random, style: Style, held_out: bool, kind: str, si
     lines = size or style.upto(rng, 1, 5 if open_form else 4)
     while True:
         source, trace, value = (
-            draw_open(style.draw(rng), kind, lines, style.trains)
-            if open_form
-            else draw_program(rng, kind, lines)
+            draw_open(style.draw(rng), kind, lines) if open_form else draw_program(rng, kind, lines)
         )
         if is_held_out(source) == held_out:
             break

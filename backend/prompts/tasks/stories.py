@@ -72,10 +72,10 @@ def draw_chain(d: Draw, story: Story, steps: int) -> StoryProblem:
 
 
 def _events(d: Draw, own: str, others: str) -> tuple[str, ...]:
-    """What somebody does or what happens, of one side of the split: held-out stories have the first file's."""
+    """What somebody does or what happens; for training with further patterns."""
     name = own if d.chance(0.7) else others
     patterns: tuple[str, ...] = getattr(STORIES, name)
-    return patterns if d.unseen else patterns + getattr(MORE, name)
+    return patterns + getattr(MORE, name) if d.trains else patterns
 
 
 _SHARES = {3: ("a third", "one third"), 4: ("a quarter", "one fourth"), 5: ("a fifth", "one fifth")}

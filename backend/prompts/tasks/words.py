@@ -49,11 +49,13 @@ class Draw:
     Args:
         rng: where they come from.
         unseen: draw words and patterns that training never shows, where a list has any.
+        trains: for training alone, which has further patterns.
     """
 
-    def __init__(self, rng: random.Random, unseen: bool = False) -> None:
+    def __init__(self, rng: random.Random, unseen: bool = False, trains: bool = False) -> None:
         self.rng = rng
         self.unseen = unseen
+        self.trains = trains
         self.unseen_patterns: list[str] = []  # drawn so far, which training never shows
 
     # -- choices

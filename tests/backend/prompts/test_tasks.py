@@ -321,7 +321,7 @@ def test_further_patterns_for_training_bring_none_that_is_kept() -> None:
 
 @given(seed=SEEDS)
 def test_further_statements_say_both_ends(seed: int) -> None:
-    draw = Draw(random.Random(seed))
+    draw = Draw(random.Random(seed), trains=True)
     story = draw_story(draw, 1 + draw.chance(0.5), 4)
     for statement in (*story.needed, *story.others):
         assert statement.subject in statement.text
@@ -333,8 +333,8 @@ def test_further_statements_say_both_ends(seed: int) -> None:
 @given(seed=SEEDS)
 def test_trained_programs_use_no_name_that_is_kept(seed: int) -> None:
     words = program_forms.PROGRAMS.variables
-    d = Draw(random.Random(seed))
-    names = {program_forms.identifier(d, words, set(), trains=True) for _ in range(200)}
+    d = Draw(random.Random(seed), trains=True)
+    names = {program_forms.identifier(d, words, set()) for _ in range(200)}
     assert kept_options(words)
     assert not names & {
         *kept_options(words),
