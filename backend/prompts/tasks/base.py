@@ -80,9 +80,9 @@ class Style:
     ``edit``: the one thing that a visitor changed, see :data:`EDITS`; the rest is as ``wording`` says.
     ``answers_first``: the facts that answer a question stand in the first documents, as a retriever
     orders them.
-    ``trains``: for training alone. Open documents are answered at once and asked more than one question,
-    composed stories and long loops come more often, and some lists have further patterns. What is evaluated,
-    shown or fills a pool is not drawn so.
+    ``trains``: for training alone. Open documents are asked more than one question, composed stories and long
+    loops come more often, and some lists have further patterns. What is evaluated, shown or fills a pool is
+    not drawn so.
     """
 
     wording: str = "any"

@@ -84,9 +84,9 @@ def draw_facts(rng: random.Random, kind: str, count: int) -> tuple[str, list[Fac
 def make_documents(rng: random.Random, style: Style, held_out: bool, kind: str, size: int | None) -> Document:
     """(d) ``size`` documents (else up to 10) of some facts, and a question of one or two hops.
 
-    The answer states each hop as the documents do: ``Nina helps Hugo. Hugo lives in Rome.`` In training,
-    those in open wording are answered at once, of two hops with what leads from the first to the second:
-    ``First Hugo. The answer is Rome``.
+    In the presets' words the answer states each hop as the documents do: ``Nina helps Hugo. Hugo lives in
+    Rome. The answer is Rome``. In open wording it comes at once, of two hops behind what leads from the first
+    to the second: ``First Hugo. The answer is Rome``.
     """
     if style.wording == "stock" or (style.wording == "any" and size != 1 and rng.random() < STOCK):
         return _stock(rng, style, held_out, kind, size)
@@ -151,10 +151,7 @@ def _open(rng: random.Random, style: Style, held_out: bool, kind: str, size: int
     layout = draw_layout(draw, count)
     # with a capital where the text has it at the start of a sentence
     answer = story.answer if story.answer in hops[-1] else start_sentence(story.answer)
-    if style.trains:
-        reasoning = f"First {story.bridge}. " if story.bridge else ""
-    else:
-        reasoning = " ".join(text if text.endswith(".") else f"{text}." for text in dict.fromkeys(hops)) + " "
+    reasoning = f"First {story.bridge}. " if story.bridge else ""
     target = Piece(f"{reasoning}The answer is {answer}", answer=True)
     pieces = [*layout.pieces(texts, story.question), target]
     if isinstance(story, Story):
