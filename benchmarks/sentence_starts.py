@@ -1,8 +1,8 @@
 """Does it matter where in its sentence the word stands that a question asks by?
 
-One-hop questions over six facts in open wording, held out, read densely. The answer states the sentence that
-holds the fact and then its object, so a model that finds a word in the middle has to know how the sentence
-began. FINDINGS.md has the figures in "What a visitor's edit does to the model".
+One-hop questions over six facts in open wording, held out, read densely. A model that states the fact before
+it answers has to know how the sentence began in whose middle it found the word; one that answers at once has
+not. FINDINGS.md has the figures in "What was tried in training".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def as_document(rng: random.Random, story: Story) -> Document:
     """A document a fact, in any order, and the story's question."""
     (needed,) = story.needed
     said = [start_sentence(fact.text) + "." for fact in (needed, *story.others)]
-    answer = f"{said[0]} The answer is {story.answer}"
+    answer = f"The answer is {story.answer}"
     pieces = stock_pieces(READER, rng.sample(said, len(said)), story.question, answer)
     return Document("documents", "one-hop", pieces, story.answer, len(said))
 

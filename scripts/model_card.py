@@ -121,6 +121,8 @@ def card(folder: Path = EMBEDDED) -> str:
     evaluation = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     million = recipe["tokens_seen"] / 1e6
+    steps = f"{recipe['step']:,} steps of {recipe['step_tokens']:,} tokens"
+    part = f"the last part {steps}" if recipe.get("tokens_before") else steps
     vocabulary = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
     largest = next(n for n in range(len(vocabulary)) if str(n + 1) not in vocabulary)
     lines = [
@@ -143,7 +145,7 @@ def card(folder: Path = EMBEDDED) -> str:
         "of them, with and without the space before it; `<s>` opens a prompt, `<a>` the answer (chat "
         "template), `</s>` ends it |",
         f"| context | {config['max_position_embeddings']:,} positions |",
-        f"| training | {million:.1f} M tokens, {recipe['step']:,} steps of {recipe['step_tokens']:,} tokens, "
+        f"| training | {million:.1f} M tokens, {part}, "
         f"seed {recipe['seed']}; {recipe.get('hardware', 'hardware not recorded')} |",
         f"| optimiser | Muon ({recipe['muon_rate']}) on matrices, AdamW ({recipe['adam_rate']}) on the rest; "
         f"warm-up, constant, linear decay over the last {recipe['decay_share']:.0%} |",

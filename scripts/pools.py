@@ -15,6 +15,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 SAVED = ROOT / "benchmarks" / "results" / "tables-5-6-warmups.json"
 FINDINGS = ROOT / "FINDINGS.md"
+EVALUATION = ROOT / "presets" / "model" / "evaluation.json"  # of the weights in the repository
 BEGIN, END = "<!-- make pools -->", "<!-- /make pools -->"
 SURE = 0.05
 
@@ -132,7 +133,8 @@ def section(saved: dict[str, Any]) -> str:
         f"published: Wilcoxon's signed ranks over the {warmups} warm-ups, Holm's correction over all {holm} "
         "tests of the sweep."
     )
-    head = f"## Tables 5 and 6 behind {warmups} warm-ups (present weights)"
+    present = json.loads(EVALUATION.read_text(encoding="utf-8"))["weights"] in weights
+    head = f"## Tables 5 and 6 behind {warmups} warm-ups ({'present' if present else 'earlier'} weights)"
     return "\n".join([head, "", wrapped(intro), "", *tables.table(), "", *map(wrapped, tables.verdicts())])
 
 

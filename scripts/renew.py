@@ -50,7 +50,7 @@ STEPS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "tour": ((sys.executable, "scripts/record_tour.py"), None),
     "evaluation": ((*LAB, "evaluate-embedded", "--count", "100"), "presets/model/evaluation.json"),
     "typed": ((*LAB, "evaluate-embedded", "--typed"), "benchmarks/results/typed.json"),
-    "edits": ((*LAB, "evaluate-embedded", "--edits", "--count", "50"), "benchmarks/results/edits.json"),
+    "edits": ((*LAB, "evaluate-embedded", "--edits", "--count", "200"), "benchmarks/results/edits.json"),
     "card": ((sys.executable, "scripts/model_card.py"), None),
     "links kvlink5": adapter(KVLINK, f"{LINKS}/kvlink5.safetensors", "--links", "5"),
     "links kvlink1": adapter(KVLINK, f"{LINKS}/kvlink1.safetensors", "--links", "1"),
