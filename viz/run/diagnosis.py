@@ -184,7 +184,7 @@ def repair_words(reused: list[Standing]) -> Markup:
     harmless, harmful = [s for s in plain if not s.lost], [s for s in plain if s.lost]
     if best.lost and harmless and harmful:  # an uncorrected copy did better
         return _correction_words(min(harmless, key=_distance), max(harmful, key=_distance))
-    return _correction_words(best, max(plain, key=_distance))
+    return _correction_words(best, max(harmful or plain, key=_distance))
 
 
 def _distance(standing: Standing) -> float:

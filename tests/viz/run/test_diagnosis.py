@@ -81,6 +81,8 @@ def test_what_kept_the_answer_is_the_repair_whether_it_corrects_or_not():
     said = plain(repair_words([copied, mended, other, linked]))
     assert "Other kept the answer that Copied lost" in said
     assert "Not this correction" in plain(repair_words([copied, mended]))
+    far = standing("Far", "same", 0.9, 2.5, False)  # kept its answer, further off than what lost it
+    assert "Other kept the answer that Copied lost" in plain(repair_words([copied, other, far]))
 
 
 def test_a_segment_of_the_template_has_a_name_of_its_own():
