@@ -70,6 +70,7 @@ class JudgeState:
 
     next_example: int = 0
     offered: Given = field(default_factory=dict)  # question and candidates as the page put them there
+    known: str = ""  # the known answer that came with them, while it is in its field
     writes: int = 0
     draft: JudgeProblem | None = None
     request: JudgeRequest | None = None
@@ -106,7 +107,7 @@ def read(visit: Visit, inputs: Given) -> JudgeRequest:
         else:
             reader.text(f"text_{slot}", f"Candidate {slot + 1}", candidate)
     question = read_question(reader)
-    expected = reader.text("expected", text.JUDGE_EXPECTED).strip() or None
+    expected = reader.text("expected", text.JUDGE_EXPECTED, known_answer(state, inputs)) or None
     settings = read_settings(reader, len(texts))
     reader.check()
     problem = written_problem(state, question, texts, inputs["source"], expected)
@@ -125,6 +126,13 @@ def read_question(reader: FormReader) -> str:
     if not question.strip() and not any(p.field == "question" for p in reader.problems):
         reader.problems.append(Problem("question", "The question is empty. Write some text."))
     return question
+
+
+def known_answer(state: JudgeState, inputs: Given) -> str:
+    """The known answer that is typed; that of an example is none for another question."""
+    expected = str(inputs["expected"] or "").strip()
+    asked = state.offered.get("question", inputs["question"])
+    return "" if expected == state.known and inputs["question"] != asked else expected
 
 
 def written_problem(
@@ -170,6 +178,7 @@ def arrive(page: PageBuilder, visit: Visit) -> Update:
             "expected": problem.expected or "",
         }
         state.offered = {name: update[name] for name in ("question", "text")}
+        state.known = problem.expected or ""
         update |= (view := render_judgement(visit)) | show_order(visit, view)
     chips = [(title, name) for title, name in update["methods.choices"] if name != REPAIR]
     return update | {"methods.choices": chips}
@@ -194,7 +203,7 @@ def next_example(visit: Visit, inputs: Given) -> Update:
     numbers = [int(n) for n in re.findall("[0-9]+", example.answer or "") if 0 < int(n) <= len(texts)]
     final = re.findall(r"The answer is ([0-9]+)", texts[numbers[0] - 1]) if numbers else []
     answer = final[-1] if final and inputs["criterion"] in ("right", "all", "corrects") else ""
-    state.offered = {"text": texts, "question": example.values[QUESTION]}
+    state.offered, state.known = {"text": texts, "question": example.values[QUESTION]}, answer
     return state.offered | {"expected": answer, "source": "typed"}
 
 
@@ -203,6 +212,9 @@ def refresh(visit: Visit, inputs: Given) -> Update:
     state, request = state_of(visit), None
     source = inputs["source"] if inputs["source"] in text.JUDGE_SOURCES else "typed"
     update: Update = {"write-row.visible": source != "typed"}
+    if inputs["expected"] and not known_answer(state, inputs):
+        inputs, state.known = {**inputs, "expected": ""}, ""
+        update["expected"] = ""
     try:
         request = read(visit, inputs)
         verdicts = len(request.orders) * max(1, len(request.methods))
@@ -214,7 +226,7 @@ def refresh(visit: Visit, inputs: Given) -> Update:
     source_help = text.JUDGE_SOURCE_HELP[source]
     if source != "typed":
         texts = inputs["text"]
-        expected = str(inputs["expected"] or "").strip() or None
+        expected = known_answer(state, inputs) or None
         same = written_problem(state, str(inputs["question"] or ""), texts, source, expected)
         source_help += f" {text.JUDGE_WROTE if same else text.JUDGE_CHANGED}"
     update["source-help"] = f'<p class="kv-help">{escape(source_help)}</p>'
@@ -235,7 +247,7 @@ def write(lab: VisitStore, visit: Visit, inputs: Given) -> Iterator[Update]:
     def work(cancel: threading.Event) -> Iterator[Update]:
         state, reader = state_of(visit), FormReader(inputs)
         question = read_question(reader)
-        expected = reader.text("expected", text.JUDGE_EXPECTED).strip() or None
+        expected = reader.text("expected", text.JUDGE_EXPECTED, known_answer(state, inputs)) or None
         temperature = reader.number("temperature", text.JUDGE_NUMBERS["temperature"])
         regime = read_regime(inputs["source"], "parallel")
         reader.check()

@@ -191,6 +191,20 @@ def test_another_criterion_leaves_what_somebody_wrote(visit: Visit) -> None:
     assert judge.next_example(visit, {"criterion": "right"})["text"], "the button still brings one"
 
 
+def test_an_examples_answer_is_not_that_of_another_question(visit: Visit) -> None:
+    form = made(TEXTS) | judge.next_example(visit, {"criterion": "right"})
+    known = form["expected"]
+    assert known
+    assert judge.read(visit, form).problems[0].expected == known
+    assert "expected" not in judge.refresh(visit, form)
+    form["question"] = "What is 3 + 4?"
+    assert judge.read(visit, form).problems[0].expected is None  # where Run is sooner than the form's answer
+    assert judge.refresh(visit, form)["expected"] == ""
+    form["expected"] = known  # typed again, it is this question's
+    assert "expected" not in judge.refresh(visit, form)
+    assert judge.read(visit, form).problems[0].expected == known
+
+
 @pytest.mark.parametrize(
     ("changes", "slot"),
     [({"count": 0}, "count"), ({"candidates": 9}, "candidates"), ({"set_seed": -1}, "set_seed"),
