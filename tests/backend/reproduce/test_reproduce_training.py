@@ -283,7 +283,11 @@ def test_unshuffled_questions_are_answered_by_the_first_documents() -> None:
             pieces = drawn.document.pieces
             # the split is made before white space is left behind a text
             texts = [p.text.strip() for p in pieces if (p.name or "").startswith("document_")]
-            hops = drawn.document.target.rpartition(" The answer is ")[0].rstrip(".").split(". ")
+            stated, _, answer = drawn.document.target.rpartition("The answer is ")
+            if not stated or stated.startswith("First "):  # in open words it comes at once
+                assert shuffle or any(answer.lower() in text.lower() for text in texts[:2]), texts
+                continue
+            hops = stated.rstrip(". ").split(". ")
             found = [next(i for i, text in enumerate(texts, 1) if hop in text) for hop in hops]
             if not shuffle:
                 first = sorted(set(found))  # one document may hold both facts
