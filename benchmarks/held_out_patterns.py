@@ -46,7 +46,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     args = parser.parse_args()
     model = load_model(args.model, dtype="fp32")
-    facts = {"bench": "held-out patterns", "model": args.model, "seed": args.seed}
+    weights = model.info.weights_hash
+    facts = {"bench": "held-out patterns", "model": args.model, "weights": weights, "seed": args.seed}
     good, counts = Counter[str](), Counter[str]()
     for side in ("trained", "held out"):
         rng = random.Random(f"held-out patterns:{args.seed}:{side}")

@@ -57,7 +57,11 @@ def main() -> None:
     for story, document, text in zip(stories, documents, answers(model, documents), strict=True):
         good[place(story)] += marks(document, text)["answer"]
     report = {where: share(good[where], count) for where, count in sorted(counts.items())}
-    facts = {"bench": "sentence starts", "model": args.model, "seed": args.seed, "right": report}
+    weights = model.info.weights_hash
+    facts = {
+        "bench": "sentence starts", "model": args.model, "weights": weights, "seed": args.seed,
+        "right": report,
+    }  # fmt: skip
     print(json.dumps(facts, indent=1))
     if args.json:
         args.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

@@ -37,7 +37,7 @@ INTRODUCTION = {
     "model-small": (
         "# The smaller embedded model",
         "",
-        "`embedded-small` has a sixth of the parameters of [the embedded model](../model/README.md) and",
+        "`embedded-small` has an eighth of the parameters of [the embedded model](../model/README.md) and",
         "another tokenizer, and knows the presets' own wordings alone: for sweeps over several models.",
     ),
 }

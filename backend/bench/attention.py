@@ -1,10 +1,11 @@
 """``kvlab bench attention``: what recording costs a run, beside the same run without it.
 
 Four sides in one run, interleaved: a whole pinned run of a preset under dense, position-only reuse and
-KVCOMM, with nothing recorded, with offsets, with attention, and with both. Each side has a session of its own
-that was warmed up with the same requests and is sent the same ones, so at every turn all sides have the same
-pools. Beside each time stands what the run needs at least at the rates of the same run: the operations of
-every prefill, and the weights read once for every token written, by all methods together.
+KVCOMM, with nothing recorded, with offsets (and errors, and the model's surprise at each prompt), with
+attention, and with both. Each side has a session of its own that was warmed up with the same requests and is
+sent the same ones, so at every turn all sides have the same pools. Beside each time stands what the run needs
+at least at the rates of the same run: the operations of every prefill, and the weights read once for every
+token written, by all methods together.
 """
 
 from collections.abc import Callable

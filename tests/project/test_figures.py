@@ -197,7 +197,7 @@ def test_the_readmes_judge_is_what_was_saved() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     table = {(x["order"], x["method"]): x for x in saved("judge-parallel-100.json")["table"]}
     lines = readme.split("A judge of four candidates")[1].splitlines()
-    names = {"KVCOMM": "kvcomm", "position-only": "naive", "any quarter": "random", "*repair*": "tail"}
+    names = {"KVCOMM": "kvcomm", "position-only": "naive", "a random quarter": "random", "*repair*": "tail"}
     for label, method in names.items():
         line = table["shuffle 0", method]
         [row] = [x for x in lines if x.startswith(f"| {label}")]

@@ -48,9 +48,7 @@ from viz.base.format import plural
 from viz.run.tally import Count, count, tally_html
 
 LOG = logging.getLogger("lab_app")
-CHEAP_PARAMETERS = (
-    10_000_000  # smaller models record attention by default: it costs an eighth (docs/speed.md)
-)
+CHEAP_PARAMETERS = 10_000_000  # smaller models record attention by default: it costs little (docs/speed.md)
 LINK_SECONDS = 30.0  # a link begins a run that takes less; one that cannot run takes infinitely long
 MAP_SECONDS = 90.0  # a first UMAP takes up to a minute on a slow machine
 
