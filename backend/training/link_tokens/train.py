@@ -41,6 +41,7 @@ from backend.training.recipe import rate_factor
 from backend.training.train import append
 
 ALPHA = 2.0  # scale of the deltas, which begin at zero
+MOST_PADDING = 1.25  # of a part: its tokens with padding, over those without
 
 
 @dataclass(frozen=True)
@@ -241,25 +242,55 @@ class Trainee:
         return [row[: len(t)] for row, t in zip(loss, texts, strict=True)]
 
 
+@dataclass(frozen=True)
+class Part:
+    """Rows of a step that are nearly equally long: what is trained on, and each row's kind. ``taught``: the
+    rows that the teacher reads; ``whole``: these rows as it reads them, None without a teacher."""
+
+    inputs: Batch
+    kinds: list[str]
+    taught: list[int]
+    whole: Batch | None
+
+
+def alike(lengths: Sequence[int]) -> list[list[int]]:
+    """Indices of rows in groups of nearly equal length (:data:`MOST_PADDING`), the shortest first."""
+    groups: list[list[int]] = []
+    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
+        together = [*groups[-1], row] if groups else [row]
+        padded = len(together) * lengths[row]
+        if groups and padded <= MOST_PADDING * sum(lengths[i] for i in together):
+            groups[-1] = together
+        else:
+            groups.append([row])
+    return groups
+
+
 class Feed:
-    """Turns (seed, step) into a batch."""
+    """Turns (seed, step) into a batch, in parts."""
 
     def __init__(self, model: LoadedModel, trainee: Trainee) -> None:
         self.tokens, self.trainee = model.tokens, trainee
         self.limit = model.info.context_tokens
         self.end = (int(model.tokens.tokenizer.eos_token_id),)
 
-    def at(self, step: int) -> tuple[Batch, list[str], Batch | None]:
-        """The batch of a step, the kind of each of its rows, and the same rows as the teacher reads them."""
+    def at(self, step: int) -> list[Part]:
+        """The batch of a step."""
         recipe = self.trainee.recipe
         rng = random.Random(f"links:{recipe.seed}:{step}")
         examples = [draw(rng, MIXTURES[recipe.mixture], shuffle=recipe.shuffle) for _ in range(recipe.batch)]
-        sequences = self.lay_out(examples)
-        short = [i for i, sequence in enumerate(sequences) if len(sequence.ids) <= self.limit]
-        whole = None
-        if recipe.teacher:
-            whole = batch(self.lay_out([replace(examples[i], apart=False) for i in short]))
-        return batch([sequences[i] for i in short]), [examples[i].kind for i in short], whole
+        pairs = zip(examples, self.lay_out(examples), strict=True)
+        short = [(example, sequence) for example, sequence in pairs if len(sequence.ids) <= self.limit]
+        parts = []
+        for group in alike([len(sequence.ids) for _, sequence in short]):
+            rows = [short[i] for i in group]
+            kinds = [example.kind for example, _ in rows]
+            taught = [i for i, kind in enumerate(kinds) if recipe.teacher and kind in LEARNT_KINDS]
+            whole = None
+            if taught:
+                whole = batch(self.lay_out([replace(rows[i][0], apart=False) for i in taught]))
+            parts.append(Part(batch([sequence for _, sequence in rows]), kinds, taught, whole))
+        return parts
 
     def lay_out(self, examples: Sequence[Example]) -> list[Any]:
         """Examples to sequences, their documents compressed where the recipe says so."""
@@ -343,20 +374,23 @@ def train_links(
     for step in range(start, end):
         for group in optimiser.param_groups:
             group["lr"] = group["rate"] * rate_factor(step, recipe)
-        inputs, kinds, whole = feed.at(step)
-        logits, tokens, rows = trainee.logits(inputs.to(device))
-        each = functional.cross_entropy(logits, tokens, reduction="none")
-        loss = each
-        if whole is not None:
-            shares = [recipe.teacher * (kind in LEARNT_KINDS) for kind in kinds]
-            share = torch.tensor(shares, device=device)[rows]
-            loss = torch.lerp(each, teacher_loss(trainee, whole.to(device), logits), share)
-        loss.mean().backward()
+        parts = feed.at(step)
+        learnt = sum(int((part.inputs.weight[:, 1:] > 0).sum()) for part in parts)
+        for part in parts:
+            logits, tokens, rows = trainee.logits(part.inputs.to(device))
+            each = functional.cross_entropy(logits, tokens, reduction="none")
+            loss = each.sum()
+            if part.whole is not None:
+                taught = torch.isin(rows, torch.tensor(part.taught, device=device))
+                from_teacher = teacher_loss(trainee, part.whole.to(device), logits[taught])
+                loss = loss + recipe.teacher * (from_teacher - each[taught]).sum()
+            if loss.requires_grad:  # not where link tokens alone are trained and no row has one
+                (loss / learnt).backward()
+            for row, kind in enumerate(part.kinds):
+                losses.setdefault(kind, []).append(each.detach()[rows == row].mean())
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
-        for row, kind in enumerate(kinds):
-            losses.setdefault(kind, []).append(each.detach()[rows == row].mean())
         if (step + 1) % report_every == 0 or step + 1 == end:
             means = {kind: round(float(torch.stack(v).mean()), 4) for kind, v in sorted(losses.items())}
             speed = (step + 1 - start) * recipe.batch / (time.perf_counter() - start_time)

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import tiny
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny import TOLERANCE, assert_same, error
 
 from backend.base.clock import Clock
@@ -43,7 +45,7 @@ from backend.session.session import LabSession
 from backend.training.link_tokens import train as train_module
 from backend.training.link_tokens.examples import MIXTURES, Example, draw, make_archive, make_summary
 from backend.training.link_tokens.layout import Layout, batch, lay_out
-from backend.training.link_tokens.train import Feed, LinkRecipe, Trainee, train_links
+from backend.training.link_tokens.train import MOST_PADDING, Feed, LinkRecipe, Trainee, alike, train_links
 
 TEXTS = {
     "document_1": "Tess works for Omar.",
@@ -538,31 +540,55 @@ def test_the_teacher_is_the_bases_own_dense_reading(base: LoadedModel) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(train_module.MIXTURES, "lab", mixture)
             trainee = Trainee(base, replace(QUICK, teacher=1.0))
-            given, kinds, whole = Feed(base, trainee).at(0)
-        assert whole is not None
-        assert len(kinds) == len(given.ids) == len(whole.ids)
-        logits, tokens, _ = trainee.logits(given)
-        assert torch.equal(trainee.logits(whole, adapted=False)[1], tokens), "token by token"
-        distance = float(train_module.teacher_loss(trainee, whole, logits).detach().mean())
+            part = Feed(base, trainee).at(0)[0]
+        assert part.whole is not None
+        assert len(part.kinds) == len(part.inputs.ids) == len(part.whole.ids)
+        logits, tokens, _ = trainee.logits(part.inputs)
+        assert torch.equal(trainee.logits(part.whole, adapted=False)[1], tokens), "token by token"
+        distance = float(train_module.teacher_loss(trainee, part.whole, logits).detach().mean())
         assert (distance > 1e-3) if apart else (abs(distance) < 1e-6)
         with torch.no_grad():
             for delta in trainee.deltas.values():
                 delta.up.add_(0.1)
-        changed = train_module.teacher_loss(trainee, whole, trainee.logits(given)[0])
+        changed = train_module.teacher_loss(trainee, part.whole, trainee.logits(part.inputs)[0])
         assert float(changed.detach().mean()) > 1e-3, "the teacher stays the base"
+
+
+@given(st.lists(st.integers(1, 2000), min_size=1, max_size=40))
+def test_rows_of_a_part_are_alike_in_length(lengths: list[int]) -> None:
+    groups = alike(lengths)
+    assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
+    for group in groups:
+        own = [lengths[i] for i in group]
+        assert len(own) * max(own) <= MOST_PADDING * sum(own)
+
+
+def test_a_step_in_parts_is_the_step_in_one(
+    base: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of documents that are taught and summaries that are not, in lengths that differ."""
+    recipe = replace(QUICK, steps=2, batch=8, teacher=0.5)
+    assert len(Feed(base, Trainee(base, recipe)).at(0)) > 1
+    in_parts = train_links(base, tmp_path / "parts.safetensors", recipe)
+    monkeypatch.setattr(train_module, "MOST_PADDING", 1000.0)
+    assert len(Feed(base, Trainee(base, recipe)).at(0)) == 1
+    in_one = train_links(base, tmp_path / "one.safetensors", recipe)
+    deltas, others = load_links(in_parts)[1], load_links(in_one)[1]
+    for name, delta in deltas.items():  # they began at 0
+        assert float((delta.up - others[name].up).abs().mean()) < 0.02 * float(delta.up.abs().mean())
 
 
 @pytest.mark.slow
 def test_a_teacher_is_followed(base: LoadedModel, tmp_path: Path) -> None:
     recipe = replace(QUICK, steps=40, batch=4, rank=8, rate=3e-3, teacher=1.0, mixture="qa-only")
     trainee = Trainee(base, recipe)
-    unseen = [Feed(base, trainee).at(step) for step in range(1000, 1008)]
+    unseen = [part for step in range(1000, 1008) for part in Feed(base, trainee).at(step)]
 
     def distance() -> float:
         each = (
-            train_module.teacher_loss(trainee, whole, trainee.logits(given)[0])
-            for given, _, whole in unseen
-            if whole
+            train_module.teacher_loss(trainee, part.whole, trainee.logits(part.inputs)[0])
+            for part in unseen
+            if part.whole
         )
         return float(torch.stack([one.detach().mean() for one in each]).mean())
 
