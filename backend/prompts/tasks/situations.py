@@ -65,8 +65,15 @@ class Telling:
         self.place = d.pick_word(self.table.get("at", ("there",)))
         self.past = d.chance(0.5)
         self.mentioned = False
-        self.others = [x for x in d.names(4) if x.split()[-1] not in self.who.subject.split()][:2]
+        self.others = self._two_others()
         self.times = d.rng.choice(SITUATIONS.times) if d.chance(0.25) else ()
+
+    def _two_others(self) -> list[str]:
+        """Two names that have no word in common with the one it is about."""
+        subject, others = self.who.subject.split(), list[str]()
+        while len(others) < 2:
+            others = [name for name in self.d.names(4) if name.split()[-1] not in subject]
+        return others[:2]
 
     @property
     def top(self) -> int:
