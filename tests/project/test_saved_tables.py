@@ -258,7 +258,8 @@ def test_computing_tokens_again_is_what_was_saved() -> None:
 
 def test_present_weights_are_those_of_the_files() -> None:
     """A section on the present weights takes its figures from files of the weights that the page names."""
-    [named] = re.findall(r"measured with the weights in the repository \(`([0-9a-f]{16})`", FINDINGS)
+    page = " ".join(FINDINGS.split())
+    [named] = re.findall(r"measured with the weights in the repository \(`([0-9a-f]{16})`", page)
     seen = 0
     for head, body in re.findall(r"\n## ([^\n]*)\(present weights\)\n(.*?)(?=\n## |\Z)", FINDINGS, re.DOTALL):
         first = re.search(r"benchmarks/results/((?:reproductions/)?[\w-]+\.json)", body)
