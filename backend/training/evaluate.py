@@ -125,17 +125,25 @@ def suitability(
     """
     report: dict[str, Any] = {}
     for task in tasks:
-        good: Counter[str] = Counter()
         methods = METHODS + (APART if task in JUDGES else ())
-        for document in held_out_documents(task, count, "stock", seed):
-            # A session of its own: nothing seen before may make a text's encoding exact.
-            for event in LabSession(model).run(as_request(document, methods)):
-                if isinstance(event, RunDone):
-                    for outcome in event.record.outcomes:
-                        mark = "selection" if document.best is not None else "answer"
-                        good[outcome.method] += marks(document, outcome.text)[mark]
+        good = right_by_method(model, held_out_documents(task, count, "stock", seed), methods)
         report[task] = {choice.label: share(good[choice.label], count) for choice in methods}
     return report
+
+
+def right_by_method(
+    model: LoadedModel, documents: Iterable[Document], methods: tuple[MethodChoice, ...]
+) -> Counter[str]:
+    """How many documents each method answers right, by its label; of a judge's, how many selections."""
+    good: Counter[str] = Counter()
+    for document in documents:
+        mark = "selection" if document.best is not None else "answer"
+        # A session of its own: nothing seen before may make a text's encoding exact.
+        for event in LabSession(model).run(as_request(document, methods)):
+            if isinstance(event, RunDone):
+                for outcome in event.record.outcomes:
+                    good[outcome.method] += marks(document, outcome.text)[mark]
+    return good
 
 
 def progress(folder: Path, count: int = 24) -> dict[str, Any]:
